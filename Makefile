@@ -1,0 +1,40 @@
+# make only wraps: each line below can be typed by hand.
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
+
+.PHONY: run test check format clean
+
+run: .venv/.run
+	$(BIN)/python -m gateway run
+
+test: .venv/.test
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal $(ARGS)
+
+check: .venv/.check
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: .venv/.check
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+.venv/bin/python:
+	$(PYTHON) -m venv .venv
+
+.venv/.run: .venv/bin/python pyproject.toml constraints.txt
+	$(PIP) install -q -c constraints.txt -e .
+	touch $@
+
+.venv/.test: .venv/bin/python pyproject.toml constraints.txt
+	$(PIP) install -q -c constraints.txt -e '.[test]'
+	touch $@ .venv/.run
+
+.venv/.check: .venv/bin/python pyproject.toml constraints.txt
+	$(PIP) install -q -c constraints.txt -e '.[test,check]'
+	touch $@ .venv/.test .venv/.run
+
+clean:
+	rm -rf .venv build *.egg-info .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,1 @@
+"""What answers: agents, their prompts, the model clients."""

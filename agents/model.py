@@ -1,0 +1,114 @@
+"""What a model client is to the rest: settings, request, completion, and the errors an answer may end in."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from pydantic import Field, SecretStr
+
+from memory.conversation import Role, ToolCall
+from memory.settings import Duration, SettingsModel
+
+
+class ModelSettings(SettingsModel):
+    """One entry under `models`."""
+
+    provider: str = Field("openai", pattern="^(openai|demo)$")
+    base_url: str = "https://api.openai.com/v1"
+    api_key: SecretStr = SecretStr("")
+    model: str = "gpt-4o-mini"
+    context_tokens: int = Field(32000, ge=1000)
+    max_output_tokens: int = Field(1024, ge=1)
+    timeout: Duration = Field(60.0, gt=0)
+    total_timeout: Duration = Field(120.0, gt=0)
+    history: str = Field("messages", pattern="^(messages|text)$")
+    max_concurrency: int = Field(64, ge=1)
+    fallback: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ChatMessage:
+    """One message of a request, in the OpenAI sense. `role` is ``system``, ``user``, ``assistant`` or ``tool``."""
+
+    role: Role | str
+    content: str
+    tool_calls: tuple[ToolCall, ...] = ()
+    call: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelRequest:
+    """What is asked: the messages in order (exactly one system message, first) and the agent's settings."""
+
+    messages: tuple[ChatMessage, ...]
+    temperature: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TokenUsage:
+    """Tokens as the model's server counted them."""
+
+    prompt_tokens: int
+    completion_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completion:
+    """A whole answer: clean text, never blank; the model that gave it; usage where the server told it."""
+
+    text: str
+    model: str
+    usage: TokenUsage | None = None
+    finish: str = "stop"
+
+
+class ModelError(Exception):
+    """No answer. The message is for logs and holds no key, no body, no text of a user.
+
+    `text` names the fixed text of `texts` that the user is shown.
+    """
+
+    text = "failed"
+
+
+class ModelTimeout(ModelError):
+    """No new token within `timeout`, or no whole answer within `total-timeout`."""
+
+    text = "timeout"
+
+
+class ModelUnavailable(ModelError):
+    """Not reachable, 5xx, or 429 for longer than the total time allows."""
+
+    text = "busy"
+
+
+class ModelMisconfigured(ModelError):
+    """401, 403, 404 or another answer that only an admin can mend; never tried again."""
+
+
+class ModelRefused(ModelError):
+    """The provider's content filter refused the request or the answer."""
+
+    text = "refused-by-model"
+
+
+class ContextTooLong(ModelError):
+    """The model says that the request is longer than its context."""
+
+    text = "too-long"
+
+
+class OddAnswer(ModelError):
+    """A well-formed refusal to answer: no choices, blank text, an error or a web page with status 200."""
+
+
+class ModelClient(Protocol):
+    """One entry under `models`, ready to be asked; fallbacks, retries, limits and time bounds are inside."""
+
+    @property
+    def settings(self) -> ModelSettings:
+        """The entry this client was made from."""
+
+    async def complete(self, request: ModelRequest, on_text: Callable[[str], None]) -> Completion:
+        """Asks, telling `on_text` each new piece of the answer as it comes. Raises ModelError."""

@@ -1,0 +1,1 @@
+"""The three bridges: one module or folder per platform, and what they share."""

@@ -1,0 +1,101 @@
+"""What a channel is to the gateway, and the errors a send may end in."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from aiohttp import web
+from pydantic import Field
+
+from channels.message import Admission, InboundMessage, Part, Progress
+from memory.settings import SettingsModel
+
+Accept = Callable[[InboundMessage], Awaitable[Admission]]
+"""Stores a message durably; returns after the commit. Only then may the platform be told that it was received.
+
+Raises GatewayClosed while the gateway takes none.
+"""
+
+
+class EntrySettings(SettingsModel):
+    """What every entry under `channels` takes, whatever its kind."""
+
+    enabled: bool = False
+    kind: str = ""
+    account_alias: str = ""
+    agent: str = ""
+    group_policy: str = Field("mention", pattern="^(mention|all|off)$")
+    dm_policy: str = Field("open", pattern="^(open|allowlist|off)$")
+    allow_from: tuple[str, ...] = ()
+    proxy: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """How a channel is: `ok`, a short detail for admins (Chinese, no secret), and since when (unix seconds)."""
+
+    ok: bool
+    detail: str
+    since: float
+
+
+class SendError(Exception):
+    """A part could not be sent. The message is for logs: no secret, no text of a user."""
+
+
+class SendFailed(SendError):
+    """Network, time-out, 5xx: the same part may be sent again later."""
+
+
+class SendLimited(SendError):
+    """The platform asks to wait `retry_after` seconds before the same part is sent again."""
+
+    def __init__(self, reason: str, retry_after: float) -> None:
+        super().__init__(reason)
+        self.retry_after = retry_after
+
+
+class SendRefused(SendError):
+    """The platform will never take this part (left the group, recalled, no right …); trying again is useless."""
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One route of the public listener."""
+
+    method: str
+    path: str
+    handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class Channel(Protocol):
+    """One entry under `channels`, from start to stop. Implementations need no base class."""
+
+    @property
+    def name(self) -> str:
+        """The entry's name in the config."""
+
+    @property
+    def part_bytes(self) -> int:
+        """The most UTF-8 bytes of text one part may hold; 0 = parts are not split."""
+
+    def routes(self) -> Sequence[Route]:
+        """Routes on the public listener; none unless this entry is in a webhook mode."""
+
+    async def run(self) -> None:
+        """Receives until cancelled (a long connection, background refresh); a webhook channel may just return."""
+
+    async def send(self, part: Part) -> str:
+        """Sends one part; returns the platform's id of it, or "". One call takes at most 30 s. Raises SendError."""
+
+    def progress(self, message: InboundMessage, event: Progress) -> None:
+        """Told what happens to `message` while it is handled; must not block. Most channels ignore it."""
+
+    async def stop_receiving(self) -> None:
+        """Takes no more events: sockets closed, so that the platform delivers elsewhere or later. Sending still works."""
+
+    async def close(self) -> None:
+        """Releases everything. Called once, last."""
+
+    def health(self) -> Health:
+        """How the channel is, truthfully."""

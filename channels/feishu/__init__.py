@@ -1,0 +1,1 @@
+"""Feishu 飞书: long connection and webhook in, open API out."""

@@ -1,0 +1,1 @@
+"""The gateway: settings, inbox, lanes, pipeline, router, outbox, servers, command line."""

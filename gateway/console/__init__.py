@@ -1,0 +1,1 @@
+"""The console listener: web chat, read routes, login."""

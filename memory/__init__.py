@@ -1,0 +1,1 @@
+"""What was said: conversation ids, YAML files, the window the model sees."""
