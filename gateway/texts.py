@@ -1,0 +1,76 @@
+"""Every fixed text users see, by name; `texts` in the config replaces any of them."""
+
+import re
+from collections.abc import Mapping
+
+DEFAULTS: Mapping[str, str] = {
+    # greetings and states
+    "welcome": "你好，我是 AI 助手。直接发消息就可以开始；发送 /help 查看可用的命令。",
+    "thinking": "正在思考，请稍候……",
+    "later": "这个问题需要多想一会儿，答复稍后就来；也可以发送「继续」查看。",
+    "more": "（未完，发送「继续」查看余下的内容）",
+    "unanswered": "（上一条未得到回答）",
+    "stopped": "已停止回答。",
+    "expired": "抱歉，你之前的消息没能及时处理，请重新发送。",
+    # failures
+    "failed": "抱歉，刚才出了点问题，请稍后再试。",
+    "busy": "现在使用的人较多，请稍后再试。",
+    "timeout": "抱歉，这次思考的时间太长了，请稍后再试，或把问题说得更具体一些。",
+    "too-long": "这条内容太长了，请缩短或分几次发送。",
+    "refused-by-model": "抱歉，这个问题我无法回答，请换一种说法试试。",
+    "truncated": "（回答过长，已截断）",
+    "more-parts": "（内容较长，仅发送前面的部分；可以请我分段继续）",
+    # what cannot be taken
+    "unsupported": "暂时无法识别这类消息，请用文字告诉我。",
+    "empty": "没有收到文字内容，请把问题写给我。",
+    "refused-dm": "抱歉，你还没有使用权限，请联系管理员。",
+    "rate-limited": "发送得太快了，请稍等一分钟再试。",
+    "tokens-spent": "今天的用量已用完，请明天再来。",
+    # commands
+    "help": (
+        "可用的命令：\n"
+        "/help 查看帮助\n"
+        "/agents 查看有哪些智能体\n"
+        "/agent 名称 换用指定的智能体\n"
+        "/new 开始新的对话\n"
+        "/stop 停止正在进行的回答\n"
+        "/history 查看最近的对话\n"
+        "/status 查看当前状态\n"
+        "/whoami 查看我的标识"
+    ),
+    "unknown-command": "没有「{command}」这个命令。发送 /help 查看可用的命令。",
+    "admin-only": "这个命令只有管理员可以使用。",
+    "agents": "可用的智能体：\n{agents}\n发送「/agent 名称」换用，例如 /agent {example}",
+    "agent-current": "当前的智能体是 {agent}。发送「/agent 名称」换用，发送 /agents 查看全部。",
+    "agent-switched": "已换用 {agent}：{description}",
+    "agent-unknown": "没有名为「{name}」的智能体。可用的有：{agents}",
+    "new-done": "好的，我们重新开始。之前的对话不会再被引用。",
+    "nothing-to-stop": "现在没有正在进行的回答。",
+    "status": "当前智能体：{agent}\n选择原因：{reason}\n本次对话：{turns} 条\n模型：{model}",
+    "whoami": "你的标识：{user}\n平台账号：{platform_user}\n渠道：{channel}",
+    "history": "最近的对话：\n{history}",
+    "history-empty": "还没有对话记录。",
+    "forgotten": "已删除你的全部资料：{removed}",
+}
+"""Name → default. What stands in braces is filled in; an own text may use the same names, or fewer."""
+
+_PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
+
+
+def placeholders(text: str) -> frozenset[str]:
+    """The names in braces that a text asks for."""
+    return frozenset(_PLACEHOLDER.findall(text))
+
+
+class Texts:
+    """The fixed texts with an admin's own in place of the defaults."""
+
+    def __init__(self, overrides: Mapping[str, str] | None = None) -> None:
+        self._texts = {**DEFAULTS, **(overrides or {})}
+
+    def get(self, name: str, **values: object) -> str:
+        """The text of that name with `values` put in; a value is never searched for braces itself.
+
+        Raises KeyError for a name that does not exist, or a placeholder that has no value.
+        """
+        return _PLACEHOLDER.sub(lambda found: str(values[found[1]]), self._texts[name])
