@@ -68,7 +68,7 @@ class Texts:
     def __init__(self, overrides: Mapping[str, str] | None = None) -> None:
         self._texts = {**DEFAULTS, **(overrides or {})}
 
-    def get(self, name: str, **values: object) -> str:
+    def get(self, name: str, /, **values: object) -> str:
         """The text of that name with `values` put in; a value is never searched for braces itself.
 
         Raises KeyError for a name that does not exist, or a placeholder that has no value.
