@@ -1,23 +1,45 @@
 """The window: which turns of a conversation the model sees, and for every turn it does not see, why."""
 
 from dataclasses import dataclass
-from typing import Self
+from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
+from memory.acknowledgement import ASSENTS, CLOSERS
 from memory.conversation import Role, ToolCall
 from memory.settings import SettingsModel
 
+MaxMessages = Annotated[int, Field(ge=2)]
+KeepRecent = Annotated[int, Field(ge=1)]
+MaxTokens = Annotated[int, Field(ge=200)]
+ShortMessageThreshold = Annotated[int, Field(ge=1)]
+
 
 class WindowSettings(SettingsModel):
-    """`agent.context.window`: how much of the past one request carries."""
+    """`agent.context.window`: how much of the past one request carries.
 
-    max_messages: int = Field(20, ge=2)
-    keep_recent: int = Field(10, ge=1)
-    max_tokens: int = Field(8000, ge=200)
+    `keep_recent` that is not written is 10, or `max_messages` where that is less. `closers` and `assents` are the words
+    that `filter_short_messages` takes for acknowledgements: closers always, assents unless they answer a question.
+    """
+
+    max_messages: MaxMessages = 20
+    keep_recent: KeepRecent = 10
+    max_tokens: MaxTokens = 8000
     filter_short_messages: bool = True
-    short_message_threshold: int = Field(5, ge=1)
+    short_message_threshold: ShortMessageThreshold = 5
     keep_answers: bool = True
+    closers: tuple[str, ...] = CLOSERS
+    assents: tuple[str, ...] = ASSENTS
+
+    @model_validator(mode="before")
+    @classmethod
+    def _default_fits(cls, written: Any) -> Any:
+        """A `max-messages` under the default of `keep-recent` is no mistake of whoever wrote only the former."""
+        if isinstance(written, dict) and not {"keep-recent", "keep_recent"} & set(written):
+            cap = written.get("max-messages", written.get("max_messages"))
+            if isinstance(cap, int) and 1 <= cap < cls.model_fields["keep_recent"].default:
+                return {**written, "keep_recent": cap}
+        return written
 
     @model_validator(mode="after")
     def _recent_fit(self) -> Self:
