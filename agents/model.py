@@ -3,8 +3,9 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
+from urllib.parse import urlsplit
 
-from pydantic import Field, SecretStr
+from pydantic import Field, SecretStr, field_validator
 
 from memory.conversation import Role, ToolCall
 from memory.settings import Duration, SettingsModel
@@ -25,6 +26,26 @@ class ModelSettings(SettingsModel):
     max_concurrency: int = Field(64, ge=1)
     fallback: tuple[str, ...] = ()
 
+    @field_validator("base_url")
+    @classmethod
+    def _is_address(cls, value: str) -> str:
+        try:
+            address = urlsplit(value)
+            usable = address.scheme in ("http", "https") and bool(address.hostname) and address.port != 0
+        except ValueError:
+            usable = False
+        if not usable or any(character.isspace() for character in value):
+            raise ValueError("应为 http:// 或 https:// 开头的地址，例如 https://api.deepseek.com/v1")
+        return value
+
+    @field_validator("api_key")
+    @classmethod
+    def _fits_a_header(cls, value: SecretStr) -> SecretStr:
+        key = value.get_secret_value().strip()
+        if not key.isascii() or any(character.isspace() or not character.isprintable() for character in key):
+            raise ValueError("含有空格、换行或非 ASCII 字符；请重新复制密钥")
+        return SecretStr(key)
+
 
 @dataclass(frozen=True, slots=True)
 class ChatMessage:
@@ -36,12 +57,22 @@ class ChatMessage:
     call: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class ToolSpec:
+    """A tool the model may call; `parameters` is a JSON Schema of an object, as JSON text."""
+
+    name: str
+    description: str
+    parameters: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRequest:
     """What is asked: the messages in order (exactly one system message, first) and the agent's settings."""
 
     messages: tuple[ChatMessage, ...]
     temperature: float | None = None
+    tools: tuple[ToolSpec, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +85,16 @@ class TokenUsage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completion:
-    """A whole answer: clean text, never blank; the model that gave it; usage where the server told it."""
+    """A whole answer: clean text, never blank but beside tool calls; the model that gave it; usage where told.
+
+    `finish` is ``stop``, ``length`` (cut at `max-output-tokens`, and the text says so) or ``tool_calls``.
+    """
 
     text: str
     model: str
     usage: TokenUsage | None = None
     finish: str = "stop"
+    tool_calls: tuple[ToolCall, ...] = ()
 
 
 class ModelError(Exception):
@@ -110,5 +145,10 @@ class ModelClient(Protocol):
     def settings(self) -> ModelSettings:
         """The entry this client was made from."""
 
-    async def complete(self, request: ModelRequest, on_text: Callable[[str], None]) -> Completion:
-        """Asks, telling `on_text` each new piece of the answer as it comes. Raises ModelError."""
+    async def complete(
+        self, request: ModelRequest, on_text: Callable[[str], None], *, within: float | None = None
+    ) -> Completion:
+        """Asks, telling `on_text` each new piece of the answer as it comes. Raises ModelError.
+
+        `within` is how many seconds are left for this answer when some of its `total-timeout` is already used.
+        """
