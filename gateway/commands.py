@@ -1,0 +1,66 @@
+"""What is a command and what is talk: a pure function of the text.
+
+The one rule for unknown ones: a text whose first word is ``/word`` (no second slash or dot in the word) is a command,
+and an unknown one is answered with a hint; anything else goes to the agent.
+"""
+
+from dataclasses import dataclass
+
+import regex
+
+_NAMES = {
+    "new": ("new", "clear", "reset", "新对话", "新会话", "清空对话", "重新开始"),
+    "help": ("help", "帮助", "命令"),
+    "agent": ("agent", "切换", "切换到", "换用"),
+    "agents": ("agents", "智能体", "智能体列表"),
+    "status": ("status", "状态"),
+    "stop": ("stop", "停止", "停"),
+    "whoami": ("whoami", "我的标识"),
+    "history": ("history", "历史", "历史记录"),
+}
+_BY_WORD = {word: name for name, words in _NAMES.items() for word in words}
+_BARE = {word: name for word, name in _BY_WORD.items() if not word.isascii()}
+_WITH_ARGUMENT = {"agent"}
+_EDGES = regex.compile(r"^[\p{Z}\p{C}]+|[\p{Z}\p{C}]+$")
+_SLASHED = regex.compile(r"[/／]([^\s/／.]{1,20})(?:\s+(.*))?", regex.DOTALL)
+_SPACED = regex.compile(r"(\S{1,20})(?:\s+(\S{1,60}))?")
+
+OVERTAKES = frozenset({"stop", "help", "agents", "status", "whoami", "history"})
+"""Commands that do not wait for the turn before them: they stop it, or merely read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command by its name (``unknown`` for one that does not exist, with the word as argument)."""
+
+    name: str
+    argument: str = ""
+
+    @property
+    def overtakes(self) -> bool:
+        """Whether it runs at once, before what waits."""
+        return self.name in OVERTAKES or self.name == "unknown"
+
+
+def bare(text: str) -> str:
+    """`text` without blanks and invisible characters at both ends."""
+    stripped: str = _EDGES.sub("", text)
+    return stripped
+
+
+def parse(text: str) -> Command | None:
+    """The command a text is, or None. ``/new``, ``／NEW``, ``新对话``, ``/新对话``, ``切换 简历`` are commands."""
+    text = bare(text)
+    slashed = _SLASHED.fullmatch(text)
+    if slashed:
+        name = _BY_WORD.get(slashed[1].lower())
+        if name is None:
+            return Command("unknown", "/" + slashed[1])
+        return Command(name, bare(slashed[2] or ""))
+    spaced = _SPACED.fullmatch(text)
+    if spaced:
+        name = _BARE.get(spaced[1])
+        argument = spaced[2] or ""
+        if name and (not argument or name in _WITH_ARGUMENT):
+            return Command(name, argument)
+    return None

@@ -1,0 +1,109 @@
+"""A rebuildable index of the conversations: the files are the truth, this only makes listing them quick."""
+
+import sqlite3
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from gateway.database import Database
+from memory.conversation import ConversationId
+from memory.memory import Memory
+from memory.store import FileInfo
+
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS conversations (
+    id TEXT PRIMARY KEY, user TEXT NOT NULL, channel TEXT NOT NULL,
+    turns INTEGER NOT NULL, last TEXT NOT NULL, bytes INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS conversations_newest ON conversations (last DESC, id DESC);
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """One conversation in a listing: items in its file, ISO time of the last one, size in bytes."""
+
+    id: str
+    turns: int
+    last: str
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One page of a listing, newest first; `before` is the cursor of the next page, None on the last."""
+
+    items: tuple[Listed, ...]
+    before: str | None
+
+
+class ConversationIndex:
+    """`touch` what changes; what was touched is looked up in its file before the next listing."""
+
+    def __init__(self, database: Database, memory: Memory) -> None:
+        self._database = database
+        self._memory = memory
+        self._touched: set[ConversationId] = set()
+
+    def touch(self, conversation: ConversationId) -> None:
+        """The file of this conversation changes, or is about to."""
+        self._touched.add(conversation)
+
+    async def flush(self) -> None:
+        """Writes what was touched into the index."""
+        touched, self._touched = self._touched, set()
+        infos = [info for each in touched if (info := await self._memory.info(each)) is not None]
+        await self._write(infos)
+
+    async def rebuild(self) -> None:
+        """Makes the index anew from the files."""
+        infos = await self._memory.scan()
+        await self._database.run(lambda db: db.execute("DELETE FROM conversations"))
+        await self._write(infos)
+
+    async def page(
+        self, *, channel: str | None = None, user: str | None = None, q: str | None = None,
+        before: str | None = None, limit: int = 50,
+    ) -> Page:
+        """Conversations, newest first; `q` is part of an id. Raises ValueError for a cursor that is none of ours."""
+        await self.flush()
+        where, values = _conditions(channel, user, q, before)
+        sql = f"SELECT * FROM conversations WHERE {where} ORDER BY last DESC, id DESC LIMIT ?"
+
+        def work(db: sqlite3.Connection) -> list[Listed]:
+            rows = db.execute(sql, (*values, limit + 1))
+            return [Listed(row["id"], row["turns"], row["last"], row["bytes"]) for row in rows]
+
+        found = await self._database.run(work)
+        items = tuple(found[:limit])
+        return Page(items, f"{items[-1].last}|{items[-1].id}" if len(found) > limit else None)
+
+    async def _write(self, infos: Iterable[FileInfo]) -> None:
+        rows = [
+            (str(i.conversation), i.conversation.lane.user, i.conversation.lane.channel, i.items, i.last, i.bytes)
+            for i in infos
+        ]
+        if rows:
+            sql = "INSERT OR REPLACE INTO conversations (id, user, channel, turns, last, bytes) VALUES (?,?,?,?,?,?)"
+            await self._database.run(lambda db: db.executemany(sql, rows))
+
+
+def _conditions(
+    channel: str | None, user: str | None, q: str | None, before: str | None
+) -> tuple[str, tuple[str, ...]]:
+    parts, values = ["1"], []
+    if channel:
+        parts.append("channel = ?")
+        values.append(channel)
+    if user:
+        parts.append("user = ?")
+        values.append(user)
+    if q:
+        parts.append("instr(id, ?) > 0")
+        values.append(q)
+    if before:
+        last, bar, identity = before.rpartition("|")
+        if not bar:
+            raise ValueError("no cursor of ours")
+        parts.append("(last, id) < (?, ?)")
+        values += [last, identity]
+    return " AND ".join(parts), tuple(values)

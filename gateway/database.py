@@ -1,0 +1,138 @@
+"""SQLite behind one thread: operations that wait together share one transaction and one sync to disk."""
+
+import asyncio
+import contextlib
+import queue
+import sqlite3
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+_BATCH = 500
+
+
+@dataclass(slots=True, eq=False)
+class _Job:
+    work: Callable[[sqlite3.Connection], Any]
+    loop: asyncio.AbstractEventLoop
+    future: "asyncio.Future[Any]"
+    result: Any = None
+    error: BaseException | None = None
+
+
+class Database:
+    """One SQLite file. `run` returns when what it did is on disk (WAL, ``synchronous=FULL``).
+
+    Each operation stands in a savepoint of its own: one that raises undoes only itself.
+    """
+
+    def __init__(self, path: Path, schema: str) -> None:
+        self._path = path
+        self._schema = schema
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._serve, name="database", daemon=True)
+        self._started = threading.Event()
+        self._failure: BaseException | None = None
+
+    def open(self) -> None:
+        """Opens the file and makes what is missing in it. Blocking; raises sqlite3.Error or OSError."""
+        self._thread.start()
+        self._started.wait()
+        if self._failure:
+            raise self._failure
+
+    async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Runs `work` on the database's thread and returns its result after the commit; raises what it raised."""
+        loop = asyncio.get_running_loop()
+        job = _Job(work, loop, loop.create_future())
+        self._jobs.put(job)
+        result: T = await job.future
+        return result
+
+    async def close(self) -> None:
+        """Ends the thread after all that was asked before, with the write-ahead log emptied into the file."""
+        if self._thread.is_alive():
+            self._jobs.put(None)
+            await asyncio.to_thread(self._thread.join)
+
+    def _serve(self) -> None:
+        try:
+            connection = self._connect()
+        except (sqlite3.Error, OSError) as error:
+            self._failure = error
+            return
+        finally:
+            self._started.set()
+        with contextlib.closing(connection):
+            going_on = True
+            while going_on:
+                batch, going_on = self._next_batch()
+                if batch:
+                    _run_batch(connection, batch)
+            with contextlib.suppress(sqlite3.Error):
+                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    def _connect(self) -> sqlite3.Connection:
+        self._path.touch(mode=0o600)
+        connection = sqlite3.connect(self._path, isolation_level=None, cached_statements=256)
+        connection.row_factory = sqlite3.Row
+        for pragma in ("journal_mode=WAL", "synchronous=FULL", "secure_delete=ON", "busy_timeout=10000"):
+            connection.execute(f"PRAGMA {pragma}")
+        connection.executescript(self._schema)
+        return connection
+
+    def _next_batch(self) -> tuple[list[_Job], bool]:
+        """Waits for one job, then takes all that wait with it."""
+        batch: list[_Job] = []
+        job = self._jobs.get()
+        while job is not None:
+            batch.append(job)
+            if len(batch) == _BATCH:
+                return batch, True
+            try:
+                job = self._jobs.get_nowait()
+            except queue.Empty:
+                return batch, True
+        return batch, False
+
+
+def _run_batch(connection: sqlite3.Connection, batch: list[_Job]) -> None:
+    try:
+        connection.execute("BEGIN")
+        for job in batch:
+            _run_one(connection, job)
+        connection.execute("COMMIT")
+    except sqlite3.Error as error:  # the disk is full, say: nothing of this batch counts
+        with contextlib.suppress(sqlite3.Error):
+            connection.execute("ROLLBACK")
+        for job in batch:
+            job.error = job.error or error
+    by_loop: dict[asyncio.AbstractEventLoop, list[_Job]] = {}
+    for job in batch:
+        by_loop.setdefault(job.loop, []).append(job)
+    for loop, jobs in by_loop.items():
+        with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits any more
+            loop.call_soon_threadsafe(_resolve, jobs)
+
+
+def _run_one(connection: sqlite3.Connection, job: _Job) -> None:
+    connection.execute("SAVEPOINT job")
+    try:
+        job.result = job.work(connection)
+    except Exception as error:  # handed to whoever asked
+        job.error = error
+        connection.execute("ROLLBACK TO job")
+    connection.execute("RELEASE job")
+
+
+def _resolve(jobs: list[_Job]) -> None:
+    for job in jobs:
+        if job.future.done():  # cancelled while it waited
+            continue
+        if job.error is not None:
+            job.future.set_exception(job.error)
+        else:
+            job.future.set_result(job.result)

@@ -1,0 +1,355 @@
+"""The inbox: what was accepted, what became of it, which parts of answers are still to be sent.
+
+A message is claimed by (channel, account, message id) and stored in one step; when `accept` returns it is on disk. A
+restart finds here what to run again and what to send again. Raw text stays only until its answer is delivered.
+"""
+
+import json
+import sqlite3
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+
+from channels.message import InboundMessage, Notice
+from gateway.database import Database
+from gateway.router import LaneState
+from memory.conversation import ConversationId, LaneKey
+
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS messages (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT,
+    channel TEXT NOT NULL, account TEXT NOT NULL, id TEXT NOT NULL,
+    lane TEXT NOT NULL, user TEXT NOT NULL,
+    message TEXT NOT NULL,           -- InboundMessage as JSON; '' once its answer is delivered
+    state TEXT NOT NULL,
+    accepted_at REAL NOT NULL, changed_at REAL NOT NULL,
+    turn INTEGER,                    -- seq of the first message of the group this one was taken with
+    conversation TEXT, reason TEXT,
+    UNIQUE (channel, account, id)
+);
+CREATE INDEX IF NOT EXISTS messages_waiting ON messages (lane, seq) WHERE state IN ('accepted', 'taken');
+CREATE INDEX IF NOT EXISTS messages_turn ON messages (turn) WHERE turn IS NOT NULL;
+CREATE INDEX IF NOT EXISTS messages_age ON messages (accepted_at);
+CREATE TABLE IF NOT EXISTS parts (
+    turn INTEGER NOT NULL, number INTEGER NOT NULL, total INTEGER NOT NULL,
+    text TEXT NOT NULL,              -- '' once sent
+    state TEXT NOT NULL,             -- waiting | sent | dropped
+    platform_id TEXT NOT NULL DEFAULT '',
+    PRIMARY KEY (turn, number)
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS parts_waiting ON parts (turn) WHERE state = 'waiting';
+CREATE TABLE IF NOT EXISTS lanes (
+    lane TEXT PRIMARY KEY, agent TEXT NOT NULL, agent_at REAL NOT NULL, pinned INTEGER NOT NULL
+) WITHOUT ROWID;
+"""
+
+
+class State(StrEnum):
+    """What became of a message."""
+
+    ACCEPTED = "accepted"
+    TAKEN = "taken"
+    ANSWERED = "answered"
+    DELIVERED = "delivered"
+    REFUSED = "refused"
+    COMMAND = "command"
+    EXPIRED = "expired"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """An accepted message with its place in the inbox and the time (unix seconds) it was accepted."""
+
+    seq: int
+    accepted_at: float
+    message: InboundMessage
+
+
+@dataclass(frozen=True, slots=True)
+class Duplicate:
+    """The message was accepted before; what has become of it since."""
+
+    state: State
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Messages that are one turn. `rerun` after a restart: `route` is then what was chosen before, if anything was."""
+
+    stored: tuple[Stored, ...]
+    rerun: bool = False
+    conversation: ConversationId | None = None
+    reason: str = ""
+
+    @property
+    def turn(self) -> int:
+        """The turn's number in the inbox."""
+        return self.stored[0].seq
+
+    @property
+    def newest(self) -> Stored:
+        """The message the answer goes to."""
+        return self.stored[-1]
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """An answer of which some parts are not sent yet."""
+
+    turn: int
+    stored: Stored
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingPart:
+    """One part not sent yet."""
+
+    number: int
+    total: int
+    text: str
+
+
+def _to_json(message: InboundMessage) -> str:
+    fields = asdict(message) | {"lane": str(message.lane), "reply": dict(message.reply)}
+    text = json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
+    return text.encode("utf-8", "replace").decode("utf-8")  # half an emoji cannot be stored
+
+
+def _from_json(text: str) -> InboundMessage:
+    fields = json.loads(text)
+    notice = fields.pop("notice")
+    lane = LaneKey.parse(fields.pop("lane"))
+    return InboundMessage(lane=lane, notice=Notice(notice) if notice else None, **fields)
+
+
+def _stored(row: sqlite3.Row) -> Stored:
+    return Stored(row["seq"], row["accepted_at"], _from_json(row["message"]))
+
+
+class Inbox:
+    """All reads and writes of messages, parts and lane state; times are unix seconds."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def accept(self, message: InboundMessage, now: float) -> Stored | Duplicate:
+        """Claims and stores a message in one step; a second claim changes nothing."""
+        lane = message.lane
+        row = (lane.channel, message.account, message.id, str(lane), message.user, _to_json(message), now, now)
+
+        def work(db: sqlite3.Connection) -> Stored | Duplicate:
+            cursor = db.execute(
+                "INSERT OR IGNORE INTO messages (channel, account, id, lane, user, message, state, accepted_at,"
+                " changed_at) VALUES (?, ?, ?, ?, ?, ?, 'accepted', ?, ?)",
+                row,
+            )
+            if cursor.rowcount and cursor.lastrowid:
+                return Stored(cursor.lastrowid, now, message)
+            old = db.execute("SELECT state FROM messages WHERE channel = ? AND account = ? AND id = ?", row[:3])
+            return Duplicate(State(old.fetchone()["state"]))
+
+        return await self._database.run(work)
+
+    async def take(self, group: Group, conversation: ConversationId, reason: str, now: float) -> None:
+        """Freezes the group and its route before anything of it is written elsewhere: a crash cannot regroup it."""
+        rows = [(group.turn, str(conversation), reason, now, stored.seq) for stored in group.stored]
+
+        def work(db: sqlite3.Connection) -> None:
+            db.executemany(
+                "UPDATE messages SET state = 'taken', turn = ?, conversation = ?, reason = ?, changed_at = ?"
+                " WHERE seq = ?",
+                rows,
+            )
+
+        await self._database.run(work)
+
+    async def finish(
+        self, group: Group, state: State, parts: Sequence[str], now: float, lane: LaneState | None = None
+    ) -> None:
+        """The group has its answer: its state, the parts to send and what the lane remembers, in one step."""
+        key = str(group.newest.message.lane)
+        seqs = [stored.seq for stored in group.stored]
+
+        def work(db: sqlite3.Connection) -> None:
+            db.executemany(
+                "UPDATE messages SET state = ?, turn = ?, changed_at = ? WHERE seq = ?",
+                [(state, group.turn, now, seq) for seq in seqs],
+            )
+            db.executemany(
+                "INSERT OR IGNORE INTO parts (turn, number, total, text, state) VALUES (?, ?, ?, ?, 'waiting')",
+                [(group.turn, number, len(parts), text) for number, text in enumerate(parts)],
+            )
+            if lane is not None:
+                _set_lane_state(db, key, lane)
+            if not parts:
+                _blank(db, group.turn)
+
+        await self._database.run(work)
+
+    async def parts(self, turn: int) -> list[WaitingPart]:
+        """The parts of a turn's answer that are not sent yet, in order."""
+
+        def work(db: sqlite3.Connection) -> list[WaitingPart]:
+            rows = db.execute(
+                "SELECT number, total, text FROM parts WHERE turn = ? AND state = 'waiting'"
+                " ORDER BY number",
+                (turn,),
+            )
+            return [WaitingPart(row["number"], row["total"], row["text"]) for row in rows]
+
+        return await self._database.run(work)
+
+    async def sent(self, turn: int, number: int, platform_id: str, now: float) -> None:
+        """A part arrived. With the last one an answered turn is delivered, and its texts are blanked."""
+
+        def work(db: sqlite3.Connection) -> None:
+            db.execute(
+                "UPDATE parts SET state = 'sent', text = '', platform_id = ? WHERE turn = ? AND number = ?",
+                (platform_id, turn, number),
+            )
+            left = db.execute(
+                "SELECT 1 FROM parts WHERE turn = ? AND state = 'waiting' LIMIT 1", (turn,)
+            ).fetchone()
+            if left is None:
+                db.execute(
+                    "UPDATE messages SET state = 'delivered', changed_at = ? WHERE turn = ? AND state = 'answered'",
+                    (now, turn),
+                )
+                _blank(db, turn)
+
+        await self._database.run(work)
+
+    async def give_up(self, turn: int, now: float) -> None:
+        """What is left of an answer will never arrive."""
+
+        def work(db: sqlite3.Connection) -> None:
+            db.execute(
+                "UPDATE parts SET state = 'dropped', text = '' WHERE turn = ? AND state = 'waiting'",
+                (turn,),
+            )
+            db.execute(
+                "UPDATE messages SET state = 'failed', changed_at = ? WHERE turn = ? AND state = 'answered'",
+                (now, turn),
+            )
+            _blank(db, turn)
+
+        await self._database.run(work)
+
+    async def expire(self, before: float, now: float) -> list[tuple[int, str]]:
+        """Messages accepted before `before` and never answered are expired; returns their (seq, lane)."""
+
+        def work(db: sqlite3.Connection) -> list[tuple[int, str]]:
+            rows = db.execute(
+                "UPDATE messages SET state = 'expired', changed_at = ?, message = ''"
+                " WHERE state IN ('accepted', 'taken') AND accepted_at < ? RETURNING seq, lane",
+                (now, before),
+            )
+            return [(row["seq"], row["lane"]) for row in rows]
+
+        return await self._database.run(work)
+
+    async def taken(self) -> list[Group]:
+        """Groups that were being handled when the process ended, oldest first."""
+
+        def work(db: sqlite3.Connection) -> list[Group]:
+            rows = db.execute("SELECT * FROM messages WHERE state = 'taken' ORDER BY turn, seq").fetchall()
+            groups: dict[int, list[sqlite3.Row]] = {}
+            for row in rows:
+                groups.setdefault(row["turn"], []).append(row)
+            return [_group(rows) for rows in groups.values()]
+
+        return await self._database.run(work)
+
+    async def waiting_lanes(self) -> list[str]:
+        """Lanes with messages that nobody has taken yet."""
+
+        def work(db: sqlite3.Connection) -> list[str]:
+            rows = db.execute("SELECT lane, MIN(seq) AS first FROM messages WHERE state = 'accepted' GROUP BY lane")
+            return [row["lane"] for row in sorted(rows, key=lambda row: row["first"])]
+
+        return await self._database.run(work)
+
+    async def waiting(self, lane: str, after: int, limit: int) -> list[Stored]:
+        """Messages of a lane that nobody has taken yet, oldest first, with a seq above `after`."""
+
+        def work(db: sqlite3.Connection) -> list[Stored]:
+            rows = db.execute(
+                "SELECT * FROM messages WHERE lane = ? AND state = 'accepted' AND seq > ? ORDER BY seq LIMIT ?",
+                (lane, after, limit),
+            )
+            return [_stored(row) for row in rows]
+
+        return await self._database.run(work)
+
+    async def pending(self) -> list[Pending]:
+        """Answers of which parts are still to be sent, oldest first."""
+
+        def work(db: sqlite3.Connection) -> list[Pending]:
+            rows = db.execute(
+                "SELECT m.*, MAX(m.seq) FROM messages m JOIN"
+                " (SELECT DISTINCT turn FROM parts WHERE state = 'waiting') p ON m.turn = p.turn"
+                " GROUP BY m.turn ORDER BY m.turn"
+            )
+            return [Pending(row["turn"], _stored(row)) for row in rows]
+
+        return await self._database.run(work)
+
+    async def lane_state(self, lane: LaneKey) -> LaneState:
+        """What a lane remembers of its agent."""
+        return await self._database.run(lambda db: _lane_state(db, str(lane)))
+
+    async def set_lane_state(self, lane: LaneKey, state: LaneState) -> None:
+        """Replaces what a lane remembers of its agent."""
+        await self._database.run(lambda db: _set_lane_state(db, str(lane), state))
+
+    async def counts(self) -> dict[str, int]:
+        """How many messages wait and how many parts are unsent, for the status page."""
+
+        def work(db: sqlite3.Connection) -> dict[str, int]:
+            waiting = db.execute("SELECT COUNT(*) FROM messages WHERE state IN ('accepted', 'taken')").fetchone()[0]
+            unsent = db.execute("SELECT COUNT(*) FROM parts WHERE state = 'waiting'").fetchone()[0]
+            return {"waiting": waiting, "unsent": unsent}
+
+        return await self._database.run(work)
+
+    async def purge(self, before: float) -> int:
+        """Forgets ended messages accepted before `before`; their ids are no longer recognised as duplicates."""
+
+        def work(db: sqlite3.Connection) -> int:
+            rows = db.execute(
+                "DELETE FROM messages WHERE accepted_at < ? AND state NOT IN ('accepted', 'taken', 'answered')"
+                " AND (turn IS NULL OR turn NOT IN (SELECT turn FROM parts WHERE state = 'waiting'))",
+                (before,),
+            )
+            db.execute("DELETE FROM parts WHERE turn NOT IN (SELECT turn FROM messages WHERE turn IS NOT NULL)")
+            return rows.rowcount
+
+        return await self._database.run(work)
+
+
+def _group(rows: Iterable[sqlite3.Row]) -> Group:
+    rows = list(rows)
+    conversation = rows[0]["conversation"]
+    return Group(
+        tuple(_stored(row) for row in rows),
+        rerun=True,
+        conversation=ConversationId.parse(conversation) if conversation else None,
+        reason=rows[0]["reason"] or "",
+    )
+
+
+def _lane_state(db: sqlite3.Connection, lane: str) -> LaneState:
+    row = db.execute("SELECT agent, agent_at, pinned FROM lanes WHERE lane = ?", (lane,)).fetchone()
+    return LaneState(row["agent"], row["agent_at"], bool(row["pinned"])) if row else LaneState()
+
+
+def _set_lane_state(db: sqlite3.Connection, lane: str, state: LaneState) -> None:
+    db.execute(
+        "INSERT OR REPLACE INTO lanes (lane, agent, agent_at, pinned) VALUES (?, ?, ?, ?)",
+        (lane, state.agent, state.at, int(state.pinned)),
+    )
+
+
+def _blank(db: sqlite3.Connection, turn: int) -> None:
+    db.execute("UPDATE messages SET message = '' WHERE turn = ?", (turn,))

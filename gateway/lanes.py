@@ -1,0 +1,218 @@
+"""Lanes: messages of one person in one chat are handled in order, lanes side by side; what waits may become one turn.
+
+A lane without work costs no task. A lane keeps at most `_AT_HAND` waiting messages in memory; the rest stays in the
+inbox until there is room.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass, field
+
+from gateway.commands import Command
+from gateway.inbox import Group, Inbox, Stored
+from memory.conversation import LaneKey
+
+log = logging.getLogger("sanqiao.lanes")
+
+_AT_HAND = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A stored message and what it is: a command, something to refuse (the name of a text), or talk.
+
+    `rule` is the agent its words alone would choose; messages that would go to different agents are never merged.
+    """
+
+    stored: Stored
+    command: Command | None = None
+    refusal: str | None = None
+    rule: str | None = None
+
+    @property
+    def is_talk(self) -> bool:
+        """Whether an agent is to answer it."""
+        return self.command is None and self.refusal is None
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a lane does next: a group that is one turn, or a single message that is no talk."""
+
+    group: Group
+    command: Command | None = None
+    refusal: str | None = None
+
+
+@dataclass(slots=True)
+class _Lane:
+    waiting: deque[Waiting] = field(default_factory=deque)
+    reruns: deque[Group] = field(default_factory=deque)
+    more_after: int | None = None  # seq after which further messages wait in the inbox alone
+    busy: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Merging:
+    """How waiting messages become one turn: whether at all, after how long a pause (s), up to how many bytes."""
+
+    enabled: bool
+    debounce: float
+    most_bytes: int
+
+
+def next_group(waiting: deque[Waiting], merging: Merging) -> Work:
+    """Takes the next piece of work off the front; talk of one speaker to one agent is joined. Needs one waiting."""
+    first = waiting.popleft()
+    if not first.is_talk:
+        return Work(Group((first.stored,)), first.command, first.refusal)
+    group = [first.stored]
+    size = len(first.stored.message.text.encode())
+    while merging.enabled and waiting and _joins(first, waiting[0]):
+        size += 1 + len(waiting[0].stored.message.text.encode())
+        if size > merging.most_bytes:
+            break
+        group.append(waiting.popleft().stored)
+    return Work(Group(tuple(group)))
+
+
+def _joins(first: Waiting, then: Waiting) -> bool:
+    one, other = first.stored.message, then.stored.message
+    same = one.user == other.user and one.agent == other.agent and one.entry == other.entry
+    return then.is_talk and same and then.rule in (None, first.rule)
+
+
+class Lanes:
+    """Runs `handle` on the work of each lane, one piece at a time.
+
+    `spawn` starts a task that the application owns; `examine` says what a message that comes from the inbox is.
+    """
+
+    def __init__(
+        self,
+        inbox: Inbox,
+        handle: Callable[[Work], Awaitable[None]],
+        examine: Callable[[Stored], Waiting],
+        merging: Callable[[], Merging],
+        *,
+        spawn: Callable[[Coroutine[None, None, None]], "asyncio.Task[None]"],
+        clock: Callable[[], float],
+    ) -> None:
+        self._inbox = inbox
+        self._handle = handle
+        self._examine = examine
+        self._merging = merging
+        self._spawn = spawn
+        self._clock = clock
+        self._lanes: dict[LaneKey, _Lane] = {}
+        self._overtaking: set[int] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    def put(self, waiting: Waiting) -> None:
+        """A newly accepted message: handled after all that waits in its lane, unless it is a command that overtakes."""
+        if waiting.command and waiting.command.overtakes and not waiting.refusal and not self._closed:
+            self._start(self._overtake(waiting))
+            return
+        key = waiting.stored.message.lane
+        lane = self._lane(key)
+        if lane.more_after is not None:
+            return  # it will come from the inbox, in its turn
+        if len(lane.waiting) >= _AT_HAND:
+            lane.more_after = lane.waiting[-1].stored.seq
+            return
+        lane.waiting.append(waiting)
+        self._wake(key, lane)
+
+    def put_rerun(self, group: Group) -> None:
+        """A group that was being handled when the process ended: handled before all that waits in its lane."""
+        key = group.newest.message.lane
+        lane = self._lane(key)
+        lane.reruns.append(group)
+        self._wake(key, lane)
+
+    def refill(self, key: LaneKey) -> None:
+        """Messages of this lane wait in the inbox alone (after a restart)."""
+        lane = self._lane(key)
+        lane.more_after = 0
+        self._wake(key, lane)
+
+    def __len__(self) -> int:
+        """How many lanes have work."""
+        return len(self._lanes)
+
+    async def drain(self, deadline: float) -> None:
+        """Starts nothing new, lets what runs go on for `deadline` seconds at most, then cancels it."""
+        self._closed = True
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=deadline)
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def _lane(self, key: LaneKey) -> _Lane:
+        return self._lanes.setdefault(key, _Lane())
+
+    def _start(self, work: Coroutine[None, None, None]) -> None:
+        task = self._spawn(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _wake(self, key: LaneKey, lane: _Lane) -> None:
+        if not lane.busy and not self._closed:
+            lane.busy = True
+            self._start(self._run(key, lane))
+
+    async def _overtake(self, waiting: Waiting) -> None:
+        seq = waiting.stored.seq
+        self._overtaking.add(seq)
+        try:
+            await self._handle(Work(Group((waiting.stored,)), waiting.command))
+        finally:
+            self._overtaking.discard(seq)
+
+    async def _run(self, key: LaneKey, lane: _Lane) -> None:
+        try:
+            while not self._closed:
+                work = await self._next(key, lane)
+                if work is None:
+                    break
+                await self._handle(work)
+        except Exception:  # border of the lane: what it holds is in the inbox, other lanes go on
+            log.exception("lane failed lane=%s", key)
+        finally:
+            lane.busy = False
+            if not (lane.waiting or lane.reruns or lane.more_after is not None):
+                self._lanes.pop(key, None)
+
+    async def _next(self, key: LaneKey, lane: _Lane) -> Work | None:
+        if lane.reruns:
+            return Work(lane.reruns.popleft())
+        if not lane.waiting and lane.more_after is not None:
+            await self._fetch(key, lane)
+        if not lane.waiting:
+            return None
+        merging = self._merging()
+        if lane.waiting[0].is_talk:
+            await self._debounce(lane, merging.debounce)
+        if self._closed:
+            return None
+        return next_group(lane.waiting, merging)
+
+    async def _fetch(self, key: LaneKey, lane: _Lane) -> None:
+        """Takes from the inbox what did not fit into memory; until it is empty, `put` adds nothing out of order."""
+        after = lane.more_after or 0
+        stored = await self._inbox.waiting(str(key), after, _AT_HAND)
+        lane.more_after = stored[-1].seq if len(stored) == _AT_HAND else None
+        lane.waiting.extend(self._examine(each) for each in stored if each.seq not in self._overtaking)
+
+    async def _debounce(self, lane: _Lane, pause: float) -> None:
+        """Waits until the newest message is `pause` seconds old, so that a thought typed in pieces is one turn."""
+        while pause > 0 and not self._closed:
+            left = lane.waiting[-1].stored.accepted_at + pause - self._clock()
+            if left <= 0:
+                return
+            await asyncio.sleep(min(left, pause))

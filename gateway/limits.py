@@ -1,0 +1,51 @@
+"""Who may be answered: policies of the entry, and how many messages a minute one person may send."""
+
+from collections import OrderedDict, deque
+
+from channels.channel import EntrySettings
+from channels.message import InboundMessage
+
+_MINUTE = 60.0
+_PEOPLE = 10_000
+
+
+def refused_by_policy(message: InboundMessage, entry: EntrySettings) -> bool:
+    """Whether the entry's `dm-policy` keeps this person out of direct chats (an empty allow list allows nobody)."""
+    if message.lane.group or entry.dm_policy == "open":
+        return False
+    if entry.dm_policy == "off":
+        return True
+    return message.platform_user not in entry.allow_from and message.user not in entry.allow_from
+
+
+class RateLimit:
+    """Counts messages per person over a sliding minute; remembers the 10,000 people seen last."""
+
+    def __init__(self) -> None:
+        self._seen: OrderedDict[str, deque[float]] = OrderedDict()
+
+    def allows(self, user: str, per_minute: int, now: float) -> bool:
+        """Counts one message at `now` (seconds); False when it is one too many. 0 = no limit."""
+        if per_minute <= 0:
+            return True
+        times = self._seen.setdefault(user, deque())
+        self._seen.move_to_end(user)
+        while len(self._seen) > _PEOPLE:
+            self._seen.popitem(last=False)
+        while times and now - times[0] >= _MINUTE:
+            times.popleft()
+        if len(times) >= per_minute:
+            return False
+        times.append(now)
+        return True
+
+
+class OncePerMinute:
+    """Lets one refusal a minute and person through, so that a flood is not answered with a flood."""
+
+    def __init__(self) -> None:
+        self._limit = RateLimit()
+
+    def allows(self, user: str, now: float) -> bool:
+        """Whether a refusal may be told to `user` now."""
+        return self._limit.allows(user, 1, now)

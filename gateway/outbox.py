@@ -1,0 +1,139 @@
+"""The outbox: parts of answers go out in order, lane by lane, each tried again within bounds."""
+
+import asyncio
+import logging
+import random
+from collections import deque
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass, field
+
+from channels.channel import Channel, SendError, SendFailed, SendLimited, SendRefused
+from channels.message import Part
+from gateway.inbox import Inbox, Stored, WaitingPart
+from memory.conversation import LaneKey
+
+log = logging.getLogger("sanqiao.outbox")
+
+_CALL_SECONDS = 30.0
+_FIRST_PAUSE = 1.0
+_LONGEST_PAUSE = 60.0
+_AT_HAND = 20
+
+
+@dataclass(slots=True)
+class _Delivery:
+    turn: int
+    stored: Stored
+    parts: list[WaitingPart] | None  # None: to be read from the inbox
+
+
+@dataclass(slots=True)
+class _LaneOut:
+    waiting: deque[_Delivery] = field(default_factory=deque)
+    busy: bool = False
+
+
+class Outbox:
+    """Sends what the inbox holds for sending. `patience()` is how long after acceptance (s) a part is still tried."""
+
+    def __init__(
+        self,
+        inbox: Inbox,
+        channels: Mapping[str, Channel],
+        *,
+        patience: Callable[[], float],
+        spawn: Callable[[Coroutine[None, None, None]], "asyncio.Task[None]"],
+        clock: Callable[[], float],
+        rng: random.Random,
+    ) -> None:
+        self._inbox = inbox
+        self._channels = channels
+        self._patience = patience
+        self._spawn = spawn
+        self._clock = clock
+        self._rng = rng
+        self._lanes: dict[LaneKey, _LaneOut] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def put(self, turn: int, stored: Stored, parts: list[str] | None = None) -> None:
+        """An answer to `stored` is in the inbox, its parts ready to be sent."""
+        key = stored.message.lane
+        lane = self._lanes.setdefault(key, _LaneOut())
+        at_hand = None
+        if parts is not None and len(lane.waiting) < _AT_HAND:
+            at_hand = [WaitingPart(number, len(parts), text) for number, text in enumerate(parts)]
+        lane.waiting.append(_Delivery(turn, stored, at_hand))
+        if not lane.busy:
+            lane.busy = True
+            task = self._spawn(self._run(key, lane))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def drain(self, deadline: float) -> None:
+        """Lets what is being sent go on for `deadline` seconds at most; the rest waits in the inbox."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=deadline)
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    async def _run(self, key: LaneKey, lane: _LaneOut) -> None:
+        try:
+            while lane.waiting:
+                delivery = lane.waiting.popleft()
+                try:
+                    await self._deliver(delivery)
+                except Exception:  # border of one delivery: it stays in the inbox, the next one goes on
+                    log.exception("delivery failed turn=%d lane=%s", delivery.turn, key)
+        finally:
+            lane.busy = False
+            if not lane.waiting:
+                self._lanes.pop(key, None)
+
+    async def _deliver(self, delivery: _Delivery) -> None:
+        message = delivery.stored.message
+        parts = delivery.parts if delivery.parts is not None else await self._inbox.parts(delivery.turn)
+        channel = self._channels.get(message.entry)
+        if channel is None:
+            log.error("answer dropped turn=%d entry=%s reason=channel-is-off", delivery.turn, message.entry)
+            await self._inbox.give_up(delivery.turn, self._clock())
+            return
+        for waiting in parts:
+            part = Part(
+                message=message,
+                text=waiting.text,
+                number=waiting.number,
+                total=waiting.total,
+                key=f"{message.lane.channel}:{message.account}:{message.id}:{waiting.number}",
+            )
+            platform_id = await self._send(channel, part, delivery.stored.accepted_at)
+            if platform_id is None:
+                await self._inbox.give_up(delivery.turn, self._clock())
+                return
+            await self._inbox.sent(delivery.turn, waiting.number, platform_id, self._clock())
+
+    async def _send(self, channel: Channel, part: Part, accepted_at: float) -> str | None:
+        """The platform's id of the part; None when it will never arrive."""
+        attempt = 0
+        while True:
+            attempt += 1
+            try:
+                async with asyncio.timeout(_CALL_SECONDS):
+                    return await channel.send(part)
+            except SendRefused as error:
+                log.error("answer refused entry=%s lane=%s reason=%s", channel.name, part.message.lane, error)
+                return None
+            except SendLimited as error:
+                pause, problem = error.retry_after, str(error)
+            except (SendFailed, TimeoutError) as error:
+                pause = min(_FIRST_PAUSE * 2 ** (attempt - 1), _LONGEST_PAUSE)
+                problem = str(error) or "time-out"
+            except SendError as error:
+                pause, problem = _LONGEST_PAUSE, str(error)
+            pause = min(pause, _LONGEST_PAUSE) * (1 + 0.25 * self._rng.random())
+            if self._clock() + pause > accepted_at + self._patience():
+                log.error("answer given up entry=%s lane=%s reason=%s", channel.name, part.message.lane, problem)
+                return None
+            log.warning("send again entry=%s in=%.1fs attempt=%d reason=%s", channel.name, pause, attempt, problem)
+            await asyncio.sleep(pause)

@@ -1,0 +1,107 @@
+"""Which agent answers, and why: a pure function of the text, the agents' rules and what the lane remembers."""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+import regex
+
+from agents.agent import Intents
+
+log = logging.getLogger("sanqiao.router")
+
+RULE_CHARACTERS = 2_000
+"""Patterns see at most this much of a text: no message can keep a regular expression busy."""
+
+
+@dataclass(frozen=True, slots=True)
+class LaneState:
+    """What a lane remembers of its agent: which, since when it was last used (unix seconds), whether by ``/agent``."""
+
+    agent: str = ""
+    at: float = 0.0
+    pinned: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RuleScore:
+    """How well the rules of one agent fit a text, and the words or patterns that did."""
+
+    agent: str
+    score: int
+    hits: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """The agent that answers and the reason, for the trace and the console (Chinese)."""
+
+    agent: str
+    reason: str
+
+
+_PATTERN_SECONDS = 0.05
+
+
+@lru_cache(maxsize=1_000)
+def _compiled(pattern: str) -> "regex.Pattern[str]":
+    return regex.compile(pattern, regex.IGNORECASE)
+
+
+def _fits(pattern: str, text: str) -> bool:
+    try:
+        return _compiled(pattern).search(text, timeout=_PATTERN_SECONDS) is not None
+    except TimeoutError:  # a pattern that backtracks without end counts as no hit
+        log.warning("pattern too slow pattern=%r", pattern)
+        return False
+
+
+def scores(text: str, rules: Mapping[str, Intents]) -> list[RuleScore]:
+    """The agents whose rules fit `text`, best first.
+
+    A keyword that is part of another hit of the same agent counts once: 「推荐岗位」 and 「岗位」 are one hit.
+    """
+    seen = text[:RULE_CHARACTERS].casefold()
+    found = []
+    for agent, intents in rules.items():
+        words = [word for word in dict.fromkeys(intents.keywords) if word and word.casefold() in seen]
+        words = [w for w in words if not any(w != other and w.casefold() in other.casefold() for other in words)]
+        hits = (*words, *(p for p in dict.fromkeys(intents.patterns) if _fits(p, text[:RULE_CHARACTERS])))
+        if hits:
+            found.append(RuleScore(agent, len(hits), hits))
+    return sorted(found, key=lambda s: -s.score)
+
+
+def by_rules(text: str, rules: Mapping[str, Intents]) -> RuleScore | None:
+    """The one agent whose rules fit best; None where none does or several do equally well."""
+    best = scores(text, rules)
+    if not best or (len(best) > 1 and best[0].score == best[1].score):
+        return None
+    return best[0]
+
+
+def route(  # noqa: PLR0917 - each is one input of the decision
+    text: str,
+    *,
+    rules: Mapping[str, Intents],
+    default: str,
+    asked_for: str | None,
+    lane: LaneState,
+    sticky_for: float,
+    now: float,
+) -> Route:
+    """Chooses in the order: asked for with this message; chosen by ``/agent``; rules; sticky; the default.
+
+    `rules` holds every agent that exists; a lane's agent that is gone counts as none.
+    """
+    if asked_for in rules and asked_for is not None:
+        return Route(asked_for, "本条消息指定")
+    if lane.pinned and lane.agent in rules:
+        return Route(lane.agent, "用户用 /agent 选定")
+    rule = by_rules(text, rules)
+    if rule:
+        return Route(rule.agent, f"规则：{'、'.join(rule.hits)}（{rule.score} 处命中）")
+    if lane.agent in rules and now - lane.at <= sticky_for:
+        return Route(lane.agent, "延续上一轮")
+    return Route(default, "默认")
