@@ -1,0 +1,17 @@
+"""What of a text people can see."""
+
+import unicodedata
+
+_BLANK_LETTERS = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
+"""Letters and marks by category that no font draws (Unicode: Default_Ignorable_Code_Point, BRAILLE PATTERN BLANK)."""
+
+
+def is_blank(text: str) -> bool:
+    """Whether nothing of the text is visible: blanks, zero-width characters, fillers, lone variation selectors."""
+    return all(_invisible(char) for char in text)
+
+
+def _invisible(char: str) -> bool:
+    if char.isspace() or char in _BLANK_LETTERS or "\ufe00" <= char <= "\ufe0f":
+        return True
+    return unicodedata.category(char) in ("Cf", "Cc")
