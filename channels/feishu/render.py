@@ -1,0 +1,58 @@
+"""An answer's text becomes the content of a Feishu message: a post with one `md` element, or plain text. Pure.
+
+Text of a model or a user can mention nobody: tags are neutralised (open.feishu.cn, 发送消息 › 消息内容结构).
+"""
+
+import json
+
+import regex
+
+PART_BYTES = 7000
+"""One byte of text is at most four in the request (a quote, escaped twice), and a post may have 30 KB."""
+
+_CONTROL = regex.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
+_SURROGATE = regex.compile(r"[\ud800-\udfff]")
+_ANY_TAG = regex.compile(r"<(?=[\s\p{Cf}]*/?[\s\p{Cf}]*[A-Za-z!?])")
+_ACTIVE_TAG = regex.compile(r"<(?=[\s\p{Cf}]*/?[\s\p{Cf}]*(?:at|person|link|img|a)\b)", regex.IGNORECASE)
+_FENCE = regex.compile(r"[ \t]*(`{3,}|~{3,})(.*)")
+_HEADING = regex.compile(r" {0,3}#{1,6}[ \t]+(.*?)[ \t]*#*[ \t]*")
+_IMAGE = regex.compile(r"!(?=\[[^\]\n]*\]\()")
+
+
+def post_content(text: str) -> str:
+    """The `content` of a `post` that shows this markdown; `md` knows neither headings nor images of the web."""
+    element = {"tag": "md", "text": _markdown(_clean(text))}
+    return _json({"zh_cn": {"title": "", "content": [[element]]}})
+
+
+def text_content(text: str) -> str:
+    """The `content` of a `text` message that shows this text as it is."""
+    return _json({"text": _ANY_TAG.sub("＜", _clean(text))})
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def _clean(text: str) -> str:
+    return _SURROGATE.sub("\ufffd", _CONTROL.sub("", text.replace("\r\n", "\n").replace("\r", "\n")))
+
+
+def _markdown(text: str) -> str:
+    lines, fence = [], ""
+    for line in text.split("\n"):
+        found = _FENCE.fullmatch(line)
+        inside = bool(fence)
+        if found and not fence:
+            fence = found[1]
+        elif found and found[1].startswith(fence) and not found[2].strip():
+            fence = ""
+        lines.append(_ACTIVE_TAG.sub("＜", line) if inside or fence else _prose(line))
+    return _ACTIVE_TAG.sub("＜", "\n".join(lines))  # once more: a tag may go on over a line break
+
+
+def _prose(line: str) -> str:
+    heading = _HEADING.fullmatch(line)
+    if heading and heading[1]:
+        line = f"**{heading[1].replace('**', '')}**"
+    return _IMAGE.sub("", _ANY_TAG.sub("＜", line))
