@@ -42,7 +42,7 @@ def refusal(model: str, status: int | None, reason: str, retry_after: float | No
 
     `reason` is the body's text. `model` is what the message calls the model.
     """
-    if status == 401 or status == 403:
+    if status in (401, 403):
         return ModelMisconfigured(f"{model}: the server refuses the key (status {status}); check api-key")
     if status == 404:
         return ModelMisconfigured(f"{model}: not found (status 404); check base-url and model")

@@ -1,0 +1,133 @@
+"""All models of one configuration: each name's client, with its fallbacks; taken over when the configuration changes."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol, Self
+
+from agents.demo_model import DemoClient
+from agents.listener import Listener
+from agents.model import (
+    Completion,
+    ModelClient,
+    ModelMisconfigured,
+    ModelRequest,
+    ModelSettings,
+    ModelTimeout,
+    ModelUnavailable,
+)
+
+_log = logging.getLogger("sanqiao.model")
+
+
+class UnknownModel(LookupError):
+    """No entry under `models` has this name; the message says where it is named (Chinese, for admins)."""
+
+
+class OwnedClient(ModelClient, Protocol):
+    """A client that `Models` made, and ends."""
+
+    async def retire(self) -> None:
+        """Lets go of connections as soon as no answer is under way; may be called again."""
+
+
+def _client(settings: ModelSettings) -> OwnedClient:
+    if settings.provider == "demo":
+        return DemoClient(settings)
+    # 0.5 s and 58 MB, which a gateway with the demo model alone is spared.
+    from agents.openai_client import OpenAIClient
+
+    return OpenAIClient(settings)
+
+
+class FallbackClient:
+    """Asks the first model, and the next ones in order where one is of no use, within the first one's total time.
+
+    The next is asked on ModelUnavailable, ModelTimeout and ModelMisconfigured, while nothing of an answer was told.
+    """
+
+    def __init__(self, clients: Sequence[ModelClient]) -> None:
+        self._clients = tuple(clients)
+
+    @property
+    def settings(self) -> ModelSettings:
+        """The first model's entry."""
+        return self._clients[0].settings
+
+    async def complete(
+        self, request: ModelRequest, on_text: Callable[[str], None], *, within: float | None = None
+    ) -> Completion:
+        """See ModelClient. Raises what the last model asked raised."""
+        loop = asyncio.get_running_loop()
+        total = self.settings.total_timeout if within is None else min(within, self.settings.total_timeout)
+        deadline = loop.time() + total
+        listener = Listener(on_text)
+        for client, following in zip(self._clients, self._clients[1:], strict=False):
+            try:
+                return await client.complete(request, listener, within=deadline - loop.time())
+            except (ModelUnavailable, ModelTimeout, ModelMisconfigured) as error:
+                if listener.text or loop.time() >= deadline:
+                    raise
+                _log.warning("model.fallback to=%s error=%s reason=%r", following.settings.model, *_told(error))
+        return await self._clients[-1].complete(request, listener, within=deadline - loop.time())
+
+
+def _told(error: Exception) -> tuple[str, str]:
+    return type(error).__name__, str(error)
+
+
+class Models:
+    """The models of one configuration, never changed in place.
+
+    Making it imports the SDK and reads certificates, if any model needs them: before the event loop runs, or in a
+    thread (`renew` does so).
+    """
+
+    def __init__(self, settings: Mapping[str, ModelSettings], kept: Mapping[str, OwnedClient] | None = None) -> None:
+        """`kept` are clients to be used for names whose settings are unchanged. Raises UnknownModel."""
+        kept = kept or {}
+        for name, entry in settings.items():
+            for other in entry.fallback:
+                if other not in settings:
+                    raise UnknownModel(
+                        f"models.{name}.fallback: 没有名为 {other} 的模型；请在 models 里添加或从这里去掉"
+                    )
+        self._own = {
+            name: kept[name] if name in kept and kept[name].settings == entry else _client(entry)
+            for name, entry in settings.items()
+        }
+        self._asked = {name: self._with_fallbacks(name, entry) for name, entry in settings.items()}
+
+    def _with_fallbacks(self, name: str, entry: ModelSettings) -> ModelClient:
+        chain = [name, *(other for other in dict.fromkeys(entry.fallback) if other != name)]
+        return FallbackClient([self._own[each] for each in chain]) if len(chain) > 1 else self._own[name]
+
+    def client(self, name: str) -> ModelClient:
+        """The client of this name; ``summary`` without an entry of its own is ``main``. Raises UnknownModel."""
+        if name == "summary" and name not in self._asked:
+            name = "main"
+        try:
+            return self._asked[name]
+        except KeyError:
+            raise UnknownModel(f"models: 没有名为 {name} 的模型") from None
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._asked
+
+    async def renew(self, settings: Mapping[str, ModelSettings]) -> Self:
+        """The models of a changed configuration. Unchanged ones keep their client, with its connections and places.
+
+        The others' clients end as soon as no answer of theirs is under way; whoever still holds one may go on asking
+        it. Raises UnknownModel, and then nothing has changed.
+        """
+        made = await asyncio.to_thread(type(self), settings, self._own)
+        kept = set(map(id, made._own.values()))
+        for client in self._own.values():
+            if id(client) not in kept:
+                await client.retire()
+        return made
+
+    async def close(self) -> None:
+        """Ends all clients as soon as no answer is under way."""
+        for client in self._own.values():
+            await client.retire()

@@ -1,0 +1,281 @@
+"""Asks an OpenAI-compatible server: a request in, streamed text and one clean completion out, within its time.
+
+The package openai (3.57.0) is used by ``client.post``: its ``chat.completions.create`` walks every message against
+its type declarations, which costs ten times as much CPU and buys nothing for a body made here. Its own retries and
+time-outs are off: they count per try, and a time-out of ten minutes times three is no bound.
+"""
+
+import asyncio
+import json
+import logging
+import random
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import aclosing, asynccontextmanager
+from datetime import UTC, datetime
+
+import aiohttp
+import httpx2
+import openai
+from openai import AsyncOpenAI, AsyncStream, DefaultAioHttpClient
+
+from agents.cleaning import ThinkFilter
+from agents.listener import Listener
+from agents.model import (
+    ChatMessage,
+    Completion,
+    ModelError,
+    ModelRefused,
+    ModelRequest,
+    ModelSettings,
+    ModelTimeout,
+    ModelUnavailable,
+    OddAnswer,
+    TokenUsage,
+)
+from agents.refusal import ModelBusy, refusal, retry_after, status_inside
+from agents.wire import AnswerReader, Dialect, body
+from memory.conversation import Role
+
+_log = logging.getLogger("sanqiao.model")
+
+TRIES = 3
+CUT_MARK = "\n\n（回答过长，已截断）"
+"""Stands at the end of an answer that was cut at `max-output-tokens` even after it was continued once."""
+
+_CONTINUE = "你的回答被长度限制打断了。请从中断处直接接着写完，不要重复已经写过的内容，也不要解释。"
+_PAUSE_WITH_FALLBACK = 3.0
+_MOST_REASON = 20_000
+# Only the usage may still come then; some servers leave the connection open instead of ending the stream.
+_PATIENCE_AFTER_FINISH = 2.0
+_REFUSED = ("content_filter", "sensitive")
+_BROKE_OFF = ("insufficient_system_resource", "network_error", "error")
+_CUT = ("length", "max_tokens", "model_context_window_exceeded")
+
+
+class OpenAIClient:
+    """One entry under `models` with provider ``openai``.
+
+    Tries again (at most `TRIES` times, with growing pauses, jitter, and `Retry-After` where it fits) on 408, 409, 425,
+    429, 5xx and broken connections, and only while `on_text` was told nothing. A server that is silent for `timeout`
+    is not asked again. All of it, waiting for one of `max-concurrency` places included, ends within `total-timeout`.
+    """
+
+    def __init__(
+        self,
+        settings: ModelSettings,
+        *,
+        jitter: Callable[[], float] = random.random,
+        first_pause: float = 0.5,
+    ) -> None:
+        """Reads certificates from disk: not on the event loop. `first_pause` in seconds; it doubles with each try."""
+        self._settings = settings
+        self._jitter = jitter
+        self._first_pause = first_pause
+        self._places = asyncio.Semaphore(settings.max_concurrency)
+        self._dialect = Dialect()
+        self._running = 0
+        self._retired = False
+        self._sdk: AsyncOpenAI | None = self._made()
+
+    @property
+    def settings(self) -> ModelSettings:
+        """The entry this client was made from."""
+        return self._settings
+
+    async def complete(
+        self, request: ModelRequest, on_text: Callable[[str], None], *, within: float | None = None
+    ) -> Completion:
+        """See ModelClient. An answer cut at `max-output-tokens` is continued once."""
+        loop = asyncio.get_running_loop()
+        total = self._settings.total_timeout if within is None else min(within, self._settings.total_timeout)
+        deadline = loop.time() + total
+        self._running += 1
+        try:
+            first = await self._answer(request, Listener(on_text), deadline)
+            return await self._finished(first, request, on_text, deadline)
+        finally:
+            self._running -= 1
+            if self._retired:
+                await self.retire()
+
+    async def retire(self) -> None:
+        """Closes the connections as soon as no answer is under way. Asked again, the client opens them anew."""
+        self._retired = True
+        if not self._running and self._sdk is not None:
+            sdk, self._sdk = self._sdk, None
+            await sdk.close()
+
+    def _made(self) -> AsyncOpenAI:
+        limits = httpx2.Limits(max_connections=self._settings.max_concurrency, max_keepalive_connections=100)
+        return AsyncOpenAI(
+            api_key=self._settings.api_key.get_secret_value() or "none",
+            base_url=self._settings.base_url,
+            max_retries=0,
+            timeout=None,
+            http_client=DefaultAioHttpClient(timeout=None, limits=limits),
+        )
+
+    async def _opened(self) -> AsyncOpenAI:
+        if self._sdk is None:
+            sdk = await asyncio.to_thread(self._made)
+            if self._sdk is None:
+                self._sdk = sdk
+            else:
+                await sdk.close()
+        return self._sdk
+
+    async def _finished(
+        self, first: Completion, request: ModelRequest, on_text: Callable[[str], None], deadline: float
+    ) -> Completion:
+        """The answer itself, or, when it was cut, continued once; marked if it is still not whole."""
+        if first.finish != "length" or first.tool_calls:
+            return first
+        said = (ChatMessage(Role.ASSISTANT, first.text), ChatMessage(Role.USER, _CONTINUE))
+        again = ModelRequest(messages=request.messages + said, temperature=request.temperature)
+        listener = Listener(on_text)
+        try:
+            rest = await self._answer(again, listener, deadline)
+            text, usage, finish = rest.text, _sum(first.usage, rest.usage), rest.finish
+        except ModelError as error:
+            _log.warning("model.not-continued model=%s error=%s", self._settings.model, type(error).__name__)
+            text, usage, finish = listener.text, first.usage, "length"
+        if finish == "length":
+            text += CUT_MARK
+            on_text(CUT_MARK)
+        return Completion(text=first.text + text, model=first.model, usage=usage, finish=finish)
+
+    async def _answer(self, request: ModelRequest, listener: Listener, deadline: float) -> Completion:
+        """One answer of the server, in at most `TRIES` tries (and one more for each key the server does not take)."""
+        tries = 0
+        while True:
+            try:
+                async with self._place(deadline):
+                    return await self._try(request, listener, deadline)
+            except _KeyRefused as refused:
+                self._dialect = refused.dialect
+                _log.info("model.dialect model=%s dialect=%s", self._settings.model, refused.dialect)
+            except ModelBusy as busy:
+                tries += 1
+                pause = self._pause(tries, busy.retry_after)
+                left = deadline - asyncio.get_running_loop().time()
+                if tries >= TRIES or listener.text or pause >= left or self._rather_fall_back(pause):
+                    raise
+                _log.warning("model.retry model=%s reason=%r pause=%.2f", self._settings.model, str(busy), pause)
+                await asyncio.sleep(pause)
+
+    def _pause(self, tries: int, asked: float | None) -> float:
+        """Seconds before the next try: what the server asked for, never less; with jitter, so that not all come at once."""
+        own: float = self._first_pause * 2 ** (tries - 1)
+        if asked is None:
+            return own * (0.5 + self._jitter() / 2)
+        return asked + own * self._jitter() / 2
+
+    def _rather_fall_back(self, pause: float) -> bool:
+        return bool(self._settings.fallback) and pause > _PAUSE_WITH_FALLBACK
+
+    @asynccontextmanager
+    async def _place(self, deadline: float) -> AsyncIterator[None]:
+        """One of the `max-concurrency` places. Raises ModelUnavailable when none gets free in time."""
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self._places.acquire()
+        except TimeoutError:
+            raise ModelUnavailable(
+                f"{self._settings.model}: no place within total-timeout; raise max-concurrency"
+            ) from None
+        try:
+            yield
+        finally:
+            self._places.release()
+
+    async def _try(self, request: ModelRequest, listener: Listener, deadline: float) -> Completion:
+        """One request. Raises ModelError, and _KeyRefused when the server does not know a key that can be left out."""
+        loop = asyncio.get_running_loop()
+        reader, thinking = AnswerReader(), ThinkFilter()
+        try:
+            async with (
+                asyncio.timeout_at(min(deadline, loop.time() + self._settings.timeout)) as silence,
+                aclosing(self._chunks(request)) as chunks,
+            ):
+                async for chunk in chunks:
+                    listener(thinking.feed(reader.add(chunk)))
+                    patience = _PATIENCE_AFTER_FINISH if reader.finish else self._settings.timeout
+                    silence.reschedule(min(deadline, loop.time() + patience))
+        except TimeoutError:
+            if not reader.finish:
+                raise ModelTimeout(f"{self._settings.model}: no answer in time (timeout or total-timeout)") from None
+        except openai.APIStatusError as error:
+            raise self._refused(error) from None
+        except openai.APIConnectionError as error:
+            # Without time-outs of its own the SDK says APITimeoutError when the server hangs up.
+            raise ModelBusy(f"{self._settings.model}: no connection ({type(error.__cause__).__name__})") from None
+        except openai.APIError as error:
+            raise self._error_inside(error.body) from None
+        except (httpx2.HTTPError, aiohttp.ClientError) as error:
+            raise ModelBusy(f"{self._settings.model}: broken connection ({type(error).__name__})") from None
+        except ValueError:
+            # What json and the decoders raise; their messages quote the body.
+            raise OddAnswer(f"{self._settings.model}: the answer is no JSON; check base-url") from None
+        return self._completion(reader, thinking, listener)
+
+    async def _chunks(self, request: ModelRequest) -> AsyncGenerator[object, None]:
+        """The parsed chunks of one answer; of a server that does not stream, the whole answer as one."""
+        sdk = await self._opened()
+        stream = await sdk.post(
+            "/chat/completions",
+            cast_to=object,
+            body=body(request, self._settings, self._dialect),
+            stream=True,
+            stream_cls=AsyncStream[object],
+        )
+        try:
+            kind = stream.response.headers.get("content-type", "")
+            if "json" in kind or "html" in kind:
+                whole = json.loads(await stream.response.aread())
+                if isinstance(whole, Mapping) and whole.get("error"):
+                    raise self._error_inside(whole["error"])
+                yield whole
+            else:
+                async for chunk in stream:
+                    yield chunk
+        finally:
+            await stream.close()
+
+    def _completion(self, reader: AnswerReader, thinking: ThinkFilter, listener: Listener) -> Completion:
+        """What a whole answer comes to. Raises ModelError for one that is none."""
+        model, calls = self._settings.model, reader.tool_calls
+        if reader.finish in _REFUSED:
+            raise ModelRefused(f"{model}: the answer was stopped by the provider's content filter")
+        if reader.finish in _BROKE_OFF:
+            raise ModelBusy(f"{model}: the server broke off ({reader.finish})")
+        listener(thinking.close())
+        if not thinking.text.strip() and not calls:
+            raise OddAnswer(f"{model}: {'a blank answer' if reader.started else 'an answer without choices'}")
+        finish = "tool_calls" if calls else "length" if reader.finish in _CUT else "stop"
+        return Completion(text=thinking.text, model=model, usage=reader.usage, finish=finish, tool_calls=calls)
+
+    def _refused(self, error: openai.APIStatusError) -> Exception:
+        reason = error.response.text[:_MOST_REASON]
+        dialect = self._dialect.after_refusal(reason) if error.status_code in (400, 422) else None
+        if dialect is not None:
+            return _KeyRefused(dialect)
+        wait = retry_after(error.response.headers, datetime.now(UTC))
+        return refusal(self._settings.model, error.status_code, reason, wait)
+
+    def _error_inside(self, error: object) -> ModelError:
+        """An error that came with status 200, as the whole answer or within the stream."""
+        return refusal(self._settings.model, status_inside(error), str(error)[:_MOST_REASON])
+
+
+class _KeyRefused(Exception):
+    """The server does not take a key of the body; `dialect` does without it."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        super().__init__(str(dialect))
+        self.dialect = dialect
+
+
+def _sum(first: TokenUsage | None, second: TokenUsage | None) -> TokenUsage | None:
+    if first is None or second is None:
+        return first or second
+    return TokenUsage(first.prompt_tokens + second.prompt_tokens, first.completion_tokens + second.completion_tokens)
