@@ -55,10 +55,6 @@ class FeishuApi:
         if self._session is not None:
             await self._session.close()
 
-    async def warm_up(self) -> None:
-        """Fetches a token, so that a wrong secret shows at start. Raises TokenError."""
-        await self._token.get()
-
     async def own_open_id(self) -> str:
         """The bot's own open_id (GET /bot/v3/info). Raises ApiError, TokenError."""
         answer = await self._call("GET", "/open-apis/bot/v3/info")
@@ -69,7 +65,8 @@ class FeishuApi:
 
     async def reply(self, message: str, msg_type: str, content: str, uuid: str, *, in_thread: bool) -> str:
         """Answers a message; returns the new message's id. Raises ApiError, TokenError."""
-        body = {"msg_type": msg_type, "content": content, "uuid": uuid, "reply_in_thread": in_thread}
+        body: dict[str, str | bool] = {"msg_type": msg_type, "content": content, "uuid": uuid}
+        body["reply_in_thread"] = in_thread
         return await self._send(f"/open-apis/im/v1/messages/{quote(message, safe='')}/reply", body)
 
     async def create(self, chat: str, msg_type: str, content: str, uuid: str) -> str:

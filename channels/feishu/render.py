@@ -13,7 +13,7 @@ PART_BYTES = 7000
 _CONTROL = regex.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 _SURROGATE = regex.compile(r"[\ud800-\udfff]")
 _ANY_TAG = regex.compile(r"<(?=[\s\p{Cf}]*/?[\s\p{Cf}]*[A-Za-z!?])")
-_ACTIVE_TAG = regex.compile(r"<(?=[\s\p{Cf}]*/?[\s\p{Cf}]*(?:at|person|link|img|a)\b)", regex.IGNORECASE)
+_MENTION = regex.compile(r"<(?=[\s\p{Cf}]*/?[\s\p{Cf}]*(?:at|person)\b)", regex.IGNORECASE)
 _FENCE = regex.compile(r"[ \t]*(`{3,}|~{3,})(.*)")
 _HEADING = regex.compile(r" {0,3}#{1,6}[ \t]+(.*?)[ \t]*#*[ \t]*")
 _IMAGE = regex.compile(r"!(?=\[[^\]\n]*\]\()")
@@ -35,7 +35,7 @@ def _json(value: object) -> str:
 
 
 def _clean(text: str) -> str:
-    return _SURROGATE.sub("\ufffd", _CONTROL.sub("", text.replace("\r\n", "\n").replace("\r", "\n")))
+    return str(_SURROGATE.sub("\ufffd", _CONTROL.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))))
 
 
 def _markdown(text: str) -> str:
@@ -47,12 +47,15 @@ def _markdown(text: str) -> str:
             fence = found[1]
         elif found and found[1].startswith(fence) and not found[2].strip():
             fence = ""
-        lines.append(_ACTIVE_TAG.sub("＜", line) if inside or fence else _prose(line))
-    return _ACTIVE_TAG.sub("＜", "\n".join(lines))  # once more: a tag may go on over a line break
+        lines.append(line if inside else _prose(line))
+    return str(_MENTION.sub("＜", "\n".join(lines)))  # in code too, and where a tag goes on over a line break
 
 
 def _prose(line: str) -> str:
     heading = _HEADING.fullmatch(line)
     if heading and heading[1]:
         line = f"**{heading[1].replace('**', '')}**"
-    return _IMAGE.sub("", _ANY_TAG.sub("＜", line))
+    # Odd pieces stand between backticks: code, shown as it is.
+    pieces = line.split("`")
+    pieces[::2] = [_IMAGE.sub("", _ANY_TAG.sub("＜", piece)) for piece in pieces[::2]]
+    return "`".join(pieces)
