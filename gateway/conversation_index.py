@@ -61,8 +61,13 @@ class ConversationIndex:
         await self._write(infos)
 
     async def page(
-        self, *, channel: str | None = None, user: str | None = None, q: str | None = None,
-        before: str | None = None, limit: int = 50,
+        self,
+        *,
+        channel: str | None = None,
+        user: str | None = None,
+        q: str | None = None,
+        before: str | None = None,
+        limit: int = 50,
     ) -> Page:
         """Conversations, newest first; `q` is part of an id. Raises ValueError for a cursor that is none of ours."""
         await self.flush()

@@ -192,8 +192,7 @@ class Inbox:
 
         def work(db: sqlite3.Connection) -> list[WaitingPart]:
             rows = db.execute(
-                "SELECT number, total, text FROM parts WHERE turn = ? AND state = 'waiting'"
-                " ORDER BY number",
+                "SELECT number, total, text FROM parts WHERE turn = ? AND state = 'waiting' ORDER BY number",
                 (turn,),
             )
             return [WaitingPart(row["number"], row["total"], row["text"]) for row in rows]
@@ -208,9 +207,7 @@ class Inbox:
                 "UPDATE parts SET state = 'sent', text = '', platform_id = ? WHERE turn = ? AND number = ?",
                 (platform_id, turn, number),
             )
-            left = db.execute(
-                "SELECT 1 FROM parts WHERE turn = ? AND state = 'waiting' LIMIT 1", (turn,)
-            ).fetchone()
+            left = db.execute("SELECT 1 FROM parts WHERE turn = ? AND state = 'waiting' LIMIT 1", (turn,)).fetchone()
             if left is None:
                 db.execute(
                     "UPDATE messages SET state = 'delivered', changed_at = ? WHERE turn = ? AND state = 'answered'",

@@ -81,7 +81,7 @@ def by_rules(text: str, rules: Mapping[str, Intents]) -> RuleScore | None:
     return best[0]
 
 
-def route(  # noqa: PLR0917 - each is one input of the decision
+def route(
     text: str,
     *,
     rules: Mapping[str, Intents],

@@ -1,0 +1,194 @@
+"""One turn: the question is stored, the window built, the model asked, the answer stored."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from agents.agent import Agent
+from agents.model import Completion, ContextTooLong, ModelClient, ModelRequest
+from agents.models import Models
+from agents.prompt import compose, system_text
+from channels.message import Delta, Progress, Usage
+from gateway.inbox import Group
+from gateway.router import LaneState
+from gateway.snapshot import Snapshot
+from memory.conversation import ConversationId, Role, Turn
+from memory.memory import Memory
+from memory.tokens import message_tokens
+from memory.window import Window, WindowSettings
+
+log = logging.getLogger("sanqiao.answering")
+
+
+class QuestionTooLong(Exception):
+    """The question alone is longer than the model's context."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What is sent: its text ("" when stopped before the first word), the tokens it cost, whether it was stopped."""
+
+    text: str
+    usage: Usage | None = None
+    stopped: bool = False
+
+
+@dataclass(slots=True)
+class Stopper:
+    """The handle by which ``/stop`` ends an answer; what was streamed so far is kept."""
+
+    stopped: bool = False
+    _call: "asyncio.Task[Completion] | None" = field(default=None)
+
+    def stop(self) -> None:
+        """Ends the call to the model, now or as soon as it would begin."""
+        self.stopped = True
+        if self._call:
+            self._call.cancel()
+
+    async def run(self, call: "asyncio.Task[Completion]") -> Completion | None:
+        """Waits for `call`; None when it was stopped. A cancelled caller cancels the call."""
+        self._call = call
+        if self.stopped:
+            call.cancel()
+        try:
+            return await call
+        except asyncio.CancelledError:
+            current = asyncio.current_task()
+            if self.stopped and not (current and current.cancelling()):
+                return None
+            call.cancel()
+            raise
+        finally:
+            self._call = None
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One turn to be answered: where, by which agent and why, the user's turn as it is stored, what the lane knew."""
+
+    group: Group
+    conversation: ConversationId
+    agent: Agent
+    turn: Turn
+    snapshot: Snapshot
+    reason: str
+    lane: LaneState
+
+    @property
+    def entry(self) -> str:
+        """The channel entry it came through."""
+        return self.group.newest.message.entry
+
+
+def user_turn(group: Group, agent: Agent, snapshot: Snapshot, now: float) -> Turn:
+    """The group as one user turn: texts joined by line breaks, masked; merged messages keep their ids."""
+    masking = snapshot.masking(agent)
+    messages = [stored.message for stored in group.stored]
+    ids = tuple(message.id for message in messages)
+    return Turn(
+        role=Role.USER,
+        text=masking.mask("\n".join(message.text for message in messages)),
+        id=ids[0],
+        ids=ids if len(ids) > 1 else (),
+        at=snapshot.iso(now),
+        name=masking.mask(messages[-1].name) or None,
+    )
+
+
+class Answering:
+    """Turns a question into an answer, with `memory` before and after it."""
+
+    def __init__(self, memory: Memory, models: Callable[[], Models], clock: Callable[[], float]) -> None:
+        self._memory = memory
+        self._models = models
+        self._clock = clock
+
+    async def answer(self, question: Question, tell: Callable[[Progress], None], stopper: Stopper) -> Answer:
+        """Stores the question, asks, stores the answer.
+
+        A question that is run again after a restart and has its answer in the file is not asked again. Raises
+        ModelError, QuestionTooLong, StoreError.
+        """
+        if question.group.rerun:
+            earlier = await self._memory.answer_to(question.conversation, question.turn.id)
+            texts = [turn for turn in earlier if turn.role is Role.ASSISTANT and not turn.tool_calls]
+            if texts:
+                return Answer(texts[0].text, stopped=texts[0].stopped)
+        await self._memory.remember(question.conversation, [question.turn])
+        said: list[str] = []
+
+        def on_text(piece: str) -> None:
+            said.append(piece)
+            tell(Delta(piece))
+
+        completion = await self._ask(question, on_text, stopper)
+        text = completion.text if completion else "".join(said)
+        if completion or text.strip():
+            await self._memory.remember(question.conversation, [self._answer_turn(question, text, completion)])
+        if completion is None:
+            return Answer(text if text.strip() else "", stopped=True)
+        usage = completion.usage
+        return Answer(text, Usage(usage.prompt_tokens, usage.completion_tokens) if usage else None)
+
+    async def _ask(self, question: Question, on_text: Callable[[str], None], stopper: Stopper) -> Completion | None:
+        client = self._models().client(question.snapshot.settings.model_for(question.agent.name))
+        settings = question.snapshot.context(question.agent, question.entry).window
+        request = await self._request(question, client, settings, 1)
+        call = client.complete(request, on_text)
+        try:
+            return await stopper.run(asyncio.create_task(call))
+        except ContextTooLong:
+            log.warning("context too long, asking again with half conversation=%s", question.conversation)
+            request = await self._request(question, client, settings, 2)
+            return await stopper.run(asyncio.create_task(client.complete(request, on_text)))
+
+    async def _request(
+        self, question: Question, client: ModelClient, settings: WindowSettings, share: int
+    ) -> ModelRequest:
+        """The request with the window built; `share` 2 halves what the past may take."""
+        room = room_for(client, system_of(question.agent, question.conversation, question.turn.name))
+        if share > 1:
+            tokens = max(settings.max_tokens // share, 200)
+            settings = settings.model_copy(update={"max_tokens": tokens, "keep_recent": 1})
+            room //= share
+        window = await self._memory.window(question.conversation, settings, question=question.turn, room=room)
+        if not window.fits:
+            raise QuestionTooLong
+        return request_of(question, window, client)
+
+    def _answer_turn(self, question: Question, text: str, completion: Completion | None) -> Turn:
+        return Turn(
+            role=Role.ASSISTANT,
+            text=text,
+            id=f"{question.turn.id}/a",
+            to=question.turn.id,
+            at=question.snapshot.iso(self._clock()),
+            model=completion.model if completion else None,
+            stopped=completion is None,
+        )
+
+
+def system_of(agent: Agent, conversation: ConversationId, speaker: str | None) -> str:
+    """The system message of a request, as far as it does not depend on the window."""
+    return system_text(agent, group=conversation.lane.group, speaker_name=speaker or "")
+
+
+def room_for(client: ModelClient, system: str) -> int:
+    """How many tokens window and question may take in this model."""
+    settings = client.settings
+    return max(settings.context_tokens - settings.max_output_tokens - message_tokens(system), 0)
+
+
+def request_of(question: Question, window: Window, client: ModelClient) -> ModelRequest:
+    """What the model is sent."""
+    messages = compose(
+        question.agent,
+        window.messages,
+        question.turn.text,
+        history=client.settings.history,
+        speaker_name=question.turn.name or "",
+        group=question.conversation.lane.group,
+    )
+    return ModelRequest(messages=messages, temperature=question.agent.settings.temperature)

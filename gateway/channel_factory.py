@@ -1,0 +1,22 @@
+"""From a channel entry to its channel. A platform's code is imported only when an entry of that kind is on."""
+
+import time
+import uuid
+from collections.abc import Callable
+
+from channels.channel import Accept, Channel, EntrySettings
+from channels.web import WebChannel
+
+
+def make_channel(name: str, entry: EntrySettings, accept: Accept, *, clock: Callable[[], float] = time.time) -> Channel:
+    """The channel of an enabled entry. Raises ValueError for a kind that does not exist."""
+    kind = entry.kind or name
+    if kind == "web":
+        return WebChannel(name, accept, new_id=lambda: f"w-{uuid.uuid4().hex}", clock=clock)
+    if kind == "feishu":
+        from channels.feishu.channel import FeishuChannel
+        from channels.feishu.settings import FeishuSettings
+
+        assert isinstance(entry, FeishuSettings)
+        return FeishuChannel(name, entry, accept, clock=clock)
+    raise ValueError(f"no channel of kind {kind!r}")

@@ -1,0 +1,136 @@
+"""The command line: arguments in, exit codes out (0 ok, 1 found problems, 2 cannot run)."""
+
+import argparse
+import asyncio
+import json
+import os
+import sqlite3
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from gateway.check import check
+from gateway.live_settings import LiveSettings
+from gateway.problems import ConfigProblems
+from gateway.settings import load_settings
+
+_PLANNED = {"repair": "检查并修复会话文件", "knowledge": "管理知识库文档", "forget": "删除一个人的全部资料"}
+
+
+def run_command(arguments: Sequence[str]) -> int:
+    """Parses `arguments` and runs the command they name."""
+    args, extra = _parser().parse_known_args(arguments)
+    if args.command in _PLANNED:
+        print(f"{args.command}：暂不可用（not available yet）", file=sys.stderr)
+        return 2
+    if extra:
+        print(f"不认识的参数：{' '.join(extra)}；用 -h 查看用法", file=sys.stderr)
+        return 2
+    os.umask(0o077)
+    if args.command == "check":
+        return check(args.config, os.environ, sys.stdout)
+    try:
+        settings = load_settings(args.config, os.environ)
+    except ConfigProblems as problems:
+        for problem in problems.problems:
+            print(problem, file=sys.stderr)
+        return 2
+    live = LiveSettings(args.config, os.environ, settings)
+    try:
+        return _with_settings(args, live)
+    except KeyboardInterrupt:
+        return 0
+    except (OSError, sqlite3.Error) as error:
+        print(f"无法运行：{error}；请检查工作目录 {args.workspace} 的权限与磁盘空间", file=sys.stderr)
+        return 2
+
+
+def _with_settings(args: argparse.Namespace, live: LiveSettings) -> int:
+    match args.command:
+        case "run":
+            from gateway.serving import serve
+
+            return serve(live, args.workspace)
+        case "chat":
+            from gateway.terminal import chat
+
+            return asyncio.run(chat(live, args.workspace, agent=args.agent, message=args.message))
+        case "window":
+            return asyncio.run(_window(args, live))
+        case _:
+            return asyncio.run(_conversations(args))
+
+
+async def _window(args: argparse.Namespace, live: LiveSettings) -> int:
+    from agents.models import Models
+    from gateway.snapshot import Snapshot
+    from gateway.window_view import as_text, window_view
+    from memory.conversation import ConversationId, InvalidId
+    from memory.memory import Memory
+
+    try:
+        conversation = ConversationId.parse(args.conversation)
+    except InvalidId:
+        print(f"{args.conversation} 不是会话编号；用 conversations 查看有哪些会话", file=sys.stderr)
+        return 2
+    memory, models = Memory(args.workspace), Models(live.current.models)
+    try:
+        snapshot = Snapshot(live.current)
+        view = await window_view(conversation, snapshot, memory, models, conversation.lane.channel)
+    finally:
+        await memory.close()
+        await models.close()
+    if view is None:
+        print(f"没有会话 {conversation}；用 conversations 查看有哪些会话", file=sys.stderr)
+        return 2
+    print(json.dumps(view, ensure_ascii=False, indent=2) if args.json else as_text(view))
+    return 0
+
+
+async def _conversations(args: argparse.Namespace) -> int:
+    from memory.memory import Memory
+
+    memory = Memory(args.workspace)
+    try:
+        infos = await memory.scan()
+    finally:
+        await memory.close()
+    shown = [
+        info
+        for info in sorted(infos, key=lambda info: info.last, reverse=True)
+        if args.user in (None, info.conversation.lane.user) and args.channel in (None, info.conversation.lane.channel)
+    ]
+    if args.json:
+        rows = [{"id": str(i.conversation), "turns": i.items, "last": i.last, "bytes": i.bytes} for i in shown]
+        print(json.dumps({"conversations": rows}, ensure_ascii=False, indent=2))
+    else:
+        for info in shown:
+            print(f"{info.conversation}  {info.items} 条  {info.last}  {info.bytes} 字节")
+        print(f"共 {len(shown)} 个会话")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    environ: Mapping[str, str] = os.environ
+    places = argparse.ArgumentParser(add_help=False)
+    places.add_argument("--config", type=Path, default=Path(environ.get("SANQIAO_CONFIG", "config")), help="配置目录")
+    places.add_argument(
+        "--workspace", type=Path, default=Path(environ.get("SANQIAO_WORKSPACE", "workspace")), help="工作目录"
+    )
+    parser = argparse.ArgumentParser(prog="sanqiao", description="三桥：微信、钉钉、飞书的智能体网关")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    commands.add_parser("run", parents=[places], help="运行网关，直到 SIGTERM 或 Ctrl-C")
+    commands.add_parser("check", parents=[places], help="检查配置，列出所有问题")
+    chat = commands.add_parser("chat", parents=[places], help="在终端里聊天")
+    chat.add_argument("--agent", help="指定智能体")
+    chat.add_argument("--message", help="只问这一句，回答后退出")
+    window = commands.add_parser("window", parents=[places], help="模型现在会看到的窗口")
+    window.add_argument("conversation", metavar="CONVERSATION", help="会话编号")
+    window.add_argument("--json", action="store_true", help="输出 JSON")
+    conversations = commands.add_parser("conversations", parents=[places], help="列出会话")
+    conversations.add_argument("--user", help="只看这个人")
+    conversations.add_argument("--channel", help="只看这个渠道")
+    conversations.add_argument("--json", action="store_true", help="输出 JSON")
+    for name, text in _PLANNED.items():
+        commands.add_parser(name, parents=[places], help=f"{text}（暂不可用）")
+    return parser

@@ -1,0 +1,122 @@
+"""What commands do. Each may run twice after a crash and does the same as once."""
+
+from collections.abc import Callable
+
+from channels.message import InboundMessage
+from gateway.commands import Command
+from gateway.conversation_index import ConversationIndex
+from gateway.lane_states import LaneStates
+from gateway.router import LaneState
+from gateway.snapshot import Snapshot
+from memory.conversation import ConversationId, LaneKey, Role, Turn
+from memory.memory import Memory
+
+_HISTORY_TURNS = 10
+_HISTORY_CHARACTERS = 200
+
+
+class CommandRunner:
+    """Runs one command for the sender of one message; what it returns is sent to them."""
+
+    def __init__(
+        self,
+        memory: Memory,
+        states: LaneStates,
+        index: ConversationIndex,
+        stop_answer: Callable[[LaneKey], bool],
+        clock: Callable[[], float],
+    ) -> None:
+        self._memory = memory
+        self._states = states
+        self._index = index
+        self._stop_answer = stop_answer
+        self._clock = clock
+
+    async def run(self, command: Command, message: InboundMessage, snapshot: Snapshot) -> str:
+        """Runs `command`; returns the text for the user. Raises StoreError."""
+        texts = snapshot.texts
+        match command.name:
+            case "help":
+                return texts.get("help")
+            case "agents":
+                return self._agents(snapshot)
+            case "agent":
+                return await self._agent(command.argument, message, snapshot)
+            case "new":
+                return await self._new(message, snapshot)
+            case "stop":
+                return texts.get("stopped" if self._stop_answer(message.lane) else "nothing-to-stop")
+            case "whoami":
+                channel = message.lane.channel
+                return texts.get("whoami", user=message.user, platform_user=message.platform_user, channel=channel)
+            case "status":
+                return await self._status(message, snapshot)
+            case "history":
+                return await self._history(message, snapshot)
+            case _:
+                return texts.get("unknown-command", command=command.argument)
+
+    def _agents(self, snapshot: Snapshot) -> str:
+        lines = "\n".join(f"· {agent.name}：{agent.settings.description}" for agent in snapshot.agents)
+        return snapshot.texts.get("agents", agents=lines, example=snapshot.agents.default.name)
+
+    async def _agent(self, name: str, message: InboundMessage, snapshot: Snapshot) -> str:
+        texts = snapshot.texts
+        if not name:
+            return texts.get("agent-current", agent=(await self._current(message, snapshot)).agent)
+        found = [agent for agent in snapshot.agents if agent.name.startswith(name.lower())]
+        if name in snapshot.agents:
+            agent = snapshot.agents.get(name)
+        elif len(found) == 1:
+            agent = found[0]
+        else:
+            return texts.get("agent-unknown", name=name, agents="、".join(agent.name for agent in snapshot.agents))
+        await self._states.set(message.lane, LaneState(agent.name, self._clock(), pinned=True))
+        return texts.get("agent-switched", agent=agent.name, description=agent.settings.description)
+
+    async def _new(self, message: InboundMessage, snapshot: Snapshot) -> str:
+        """A reset in each agent's file of this lane, and no agent is sticky any more; nothing is deleted."""
+        at = snapshot.iso(self._clock())
+        for conversation in await self._memory.files_of(message.lane):
+            self._index.touch(conversation)
+            await self._memory.reset(conversation, message.id, at)
+        await self._states.set(message.lane, LaneState())
+        return snapshot.texts.get("new-done")
+
+    async def _current(self, message: InboundMessage, snapshot: Snapshot) -> LaneState:
+        """The lane's agent as the next message without a rule would find it."""
+        lane = await self._states.get(message.lane)
+        fresh = lane.pinned or self._clock() - lane.at <= snapshot.settings.router.sticky_for
+        if lane.agent in snapshot.agents and fresh:
+            return lane
+        return LaneState(snapshot.default_agent(message.entry))
+
+    async def _turns(self, conversation: ConversationId, limit: int) -> list[Turn]:
+        """The newest turns since the last reset."""
+        turns = await self._memory.history(conversation, None, limit)
+        resets = [place for place, turn in enumerate(turns) if turn.role is Role.RESET]
+        return turns[resets[-1] + 1 :] if resets else turns
+
+    async def _status(self, message: InboundMessage, snapshot: Snapshot) -> str:
+        lane = await self._current(message, snapshot)
+        conversation = message.lane.with_agent(lane.agent)
+        turns = await self._turns(conversation, 200)
+        model = snapshot.settings.models[snapshot.settings.model_for(lane.agent)]
+        name = "demo" if model.provider == "demo" else model.model
+        reason = "用户用 /agent 选定" if lane.pinned else "延续上一轮" if lane.at else "默认"
+        return snapshot.texts.get("status", agent=lane.agent, reason=reason, turns=len(turns), model=name)
+
+    async def _history(self, message: InboundMessage, snapshot: Snapshot) -> str:
+        lane = await self._current(message, snapshot)
+        turns = await self._turns(message.lane.with_agent(lane.agent), _HISTORY_TURNS)
+        spoken = [turn for turn in turns if turn.role in (Role.USER, Role.ASSISTANT) and turn.text.strip()]
+        if not spoken:
+            return snapshot.texts.get("history-empty")
+        lines = "\n".join(_line(turn) for turn in spoken)
+        return snapshot.texts.get("history", history=lines)
+
+
+def _line(turn: Turn) -> str:
+    text = " ".join(turn.text.split())
+    short = text if len(text) <= _HISTORY_CHARACTERS else text[:_HISTORY_CHARACTERS] + "……"
+    return f"{'我' if turn.role is Role.USER else '答'}：{short}"

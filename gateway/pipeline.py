@@ -1,0 +1,281 @@
+"""The life of a message after its channel: stored, put into its lane, refused, run as a command, or answered."""
+
+import logging
+import sqlite3
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import replace
+from typing import Any
+
+from agents.model import ModelError
+from agents.models import Models
+from channels.channel import Channel
+from channels.message import (
+    Admission,
+    Answered,
+    Failed,
+    GatewayClosed,
+    InboundMessage,
+    Notice,
+    Progress,
+    Routed,
+)
+from channels.split import split
+from gateway.answering import Answer, Answering, Question, QuestionTooLong, Stopper, user_turn
+from gateway.command_runner import CommandRunner
+from gateway.commands import parse
+from gateway.conversation_index import ConversationIndex
+from gateway.inbox import Duplicate, Group, Inbox, State, Stored
+from gateway.lane_states import LaneStates
+from gateway.lanes import Lanes, Waiting, Work
+from gateway.limits import OncePerMinute, RateLimit, refused_by_policy
+from gateway.outbox import Outbox
+from gateway.router import LaneState, by_rules, route
+from gateway.snapshot import Snapshot, Snapshots
+from memory.conversation import ConversationId, LaneKey
+from memory.memory import Memory
+from memory.sanitise import storable
+from memory.store import StoreError
+
+log = logging.getLogger("sanqiao.pipeline")
+
+Spawn = Callable[[Coroutine[Any, Any, None]], Any]
+
+
+class Pipeline:
+    """What channels hand messages to, and what answers them."""
+
+    def __init__(
+        self,
+        *,
+        inbox: Inbox,
+        memory: Memory,
+        index: ConversationIndex,
+        models: Callable[[], Models],
+        snapshots: Snapshots,
+        channels: Mapping[str, Channel],
+        outbox: Outbox,
+        spawn: Spawn,
+        clock: Callable[[], float],
+    ) -> None:
+        self._inbox = inbox
+        self._memory = memory
+        self._index = index
+        self._snapshots = snapshots
+        self._channels = channels
+        self._outbox = outbox
+        self._clock = clock
+        self._states = LaneStates(inbox)
+        self._answering = Answering(memory, models, clock)
+        self._answers: dict[LaneKey, Stopper] = {}
+        self._rate = RateLimit()
+        self._told = OncePerMinute()
+        self._commands = CommandRunner(memory, self._states, index, self.stop_answer, clock)
+        self.lanes = Lanes(
+            inbox,
+            self._handle,
+            self._examine,
+            lambda: snapshots.now().merging,
+            spawn=spawn,
+            clock=clock,
+        )
+        self._open = False
+
+    def open(self) -> None:
+        """From now on messages are taken."""
+        self._open = True
+
+    def close(self) -> None:
+        """From now on no message is taken; what is in the lanes goes on."""
+        self._open = False
+
+    # ---- in
+
+    async def accept(self, message: InboundMessage) -> Admission:
+        """Stores a message durably and puts it into its lane. Raises GatewayClosed when it was not stored."""
+        if not self._open:
+            raise GatewayClosed
+        message = self._storable(message)
+        try:
+            stored = await self._inbox.accept(message, self._clock())
+        except sqlite3.Error as error:
+            log.error("message not stored, the platform may deliver it again lane=%s reason=%s", message.lane, error)
+            raise GatewayClosed from error
+        if isinstance(stored, Duplicate):
+            log.info("duplicate entry=%s lane=%s state=%s", message.entry, message.lane, stored.state)
+            return Admission.DUPLICATE
+        log.info("accepted entry=%s lane=%s seq=%d", message.entry, message.lane, stored.seq)
+        self.lanes.put(self._examine(stored))
+        return Admission.ACCEPTED
+
+    def _storable(self, message: InboundMessage) -> InboundMessage:
+        text = storable(message.text)
+        if len(text.encode()) > self._snapshots.now().settings.limits.max_text_bytes:
+            return replace(message, text="", notice=Notice.TOO_LONG)
+        return replace(message, text=text, name=storable(message.name))
+
+    def _examine(self, stored: Stored) -> Waiting:
+        """What a message is: something to refuse, a command, or talk."""
+        message, snapshot = stored.message, self._snapshots.now()
+        if refused_by_policy(message, snapshot.entry(message.entry)):
+            return Waiting(stored, refusal="refused-dm")
+        if not self._rate.allows(message.user, snapshot.settings.limits.messages_per_minute, stored.accepted_at):
+            return Waiting(stored, refusal="rate-limited")
+        if message.notice:
+            return Waiting(stored, refusal=message.notice)
+        command = parse(message.text)
+        if command:
+            return Waiting(stored, command=command)
+        rule = by_rules(message.text, snapshot.rules)
+        return Waiting(stored, rule=rule.agent if rule else None)
+
+    # ---- through
+
+    async def _handle(self, work: Work) -> None:
+        try:
+            if work.refusal:
+                await self._refuse(work.group, work.refusal)
+            elif work.command:
+                text = await self._commands.run(work.command, work.group.newest.message, self._snapshots.now())
+                await self._finish(work.group, State.COMMAND, text)
+                self._tell(work.group, Answered(text))
+            else:
+                await self._answer(work.group)
+        except Exception as error:  # border of one turn: the user is told, the lane goes on
+            log.error("turn failed lane=%s turn=%d error=%r", work.group.newest.message.lane, work.group.turn, error)
+            log.debug("turn failed", exc_info=True)
+            await self._fail(work.group, "failed")
+
+    async def _refuse(self, group: Group, name: str) -> None:
+        """A fixed answer instead of a model's; refusals of a flood are told once a minute."""
+        message, snapshot = group.newest.message, self._snapshots.now()
+        text = snapshot.texts.get(name)
+        silent = name in ("rate-limited", "refused-dm") and not self._told.allows(message.user, self._clock())
+        log.info("refused lane=%s reason=%s told=%s", message.lane, name, not silent)
+        await self._finish(group, State.REFUSED, "" if silent else text)
+        self._tell(group, Failed(text))
+
+    async def _answer(self, group: Group) -> None:
+        question = await self._question(group)
+        self._tell(group, Routed(question.agent.name, question.reason))
+        self._index.touch(question.conversation)
+        key = question.conversation.lane
+        stopper = self._answers[key] = Stopper()
+        try:
+            answer = await self._answering.answer(question, lambda event: self._tell(group, event), stopper)
+        except ModelError as error:
+            log.warning(
+                "no answer conversation=%s error=%s reason=%s", question.conversation, type(error).__name__, error
+            )
+            await self._fail(group, error.text)
+        except QuestionTooLong:
+            await self._fail(group, "too-long")
+        except StoreError as error:
+            log.error("not stored conversation=%s reason=%s", question.conversation, error)
+            await self._fail(group, "failed")
+        else:
+            await self._deliver(question, answer)
+        finally:
+            self._answers.pop(key, None)
+            self._index.touch(question.conversation)
+
+    async def _question(self, group: Group) -> Question:
+        """Chooses the agent, unless that was done before a restart, and freezes group and route."""
+        snapshot, message, now = self._snapshots.now(), group.newest.message, self._clock()
+        lane = await self._states.get(message.lane)
+        if group.conversation and group.conversation.agent in snapshot.agents:
+            agent, conversation = snapshot.agents.get(group.conversation.agent), group.conversation
+            reason = group.reason
+        else:
+            text = "\n".join(stored.message.text for stored in group.stored)
+            chosen = route(
+                text,
+                rules=snapshot.rules,
+                default=snapshot.default_agent(message.entry),
+                asked_for=message.agent,
+                lane=lane,
+                sticky_for=snapshot.settings.router.sticky_for,
+                now=now,
+            )
+            agent, reason = snapshot.agents.get(chosen.agent), chosen.reason
+            conversation = await self._conversation(message.lane, agent.name, agent.settings.aliases)
+            await self._inbox.take(group, conversation, reason, now)
+        log.info("routed conversation=%s reason=%s", conversation, reason)
+        turn = user_turn(group, agent, snapshot, now)
+        return Question(group, conversation, agent, turn, snapshot, reason, lane)
+
+    async def _conversation(self, lane: LaneKey, agent: str, aliases: tuple[str, ...]) -> ConversationId:
+        """The lane's conversation with an agent: under an older name of the agent where only that has a file."""
+        conversation = lane.with_agent(agent)
+        if aliases:
+            existing = {each.agent: each for each in await self._memory.files_of(lane)}
+            for name in (agent, *aliases):
+                if name in existing:
+                    return existing[name]
+        return conversation
+
+    async def _deliver(self, question: Question, answer: Answer) -> None:
+        group, lane = question.group, question.lane
+        if not lane.pinned or lane.agent == question.agent.name:  # one message to another agent unpins nothing
+            lane = LaneState(question.agent.name, self._clock(), lane.pinned)
+        await self._finish(group, State.ANSWERED, answer.text, lane)
+        text = answer.text or question.snapshot.texts.get("stopped")
+        self._tell(group, Answered(text, question.conversation, answer.usage))
+
+    async def _fail(self, group: Group, name: str) -> None:
+        """The user is shown a short text; it is never stored as an answer."""
+        text = self._snapshots.now().texts.get(name)
+        await self._finish(group, State.FAILED, text)
+        self._tell(group, Failed(text))
+
+    # ---- out
+
+    async def _finish(self, group: Group, state: State, text: str, lane: LaneState | None = None) -> None:
+        """Records the answer with its parts in one step, then hands it to the outbox."""
+        stored = group.newest
+        parts = self._parts(stored.message.entry, text)
+        await self._inbox.finish(group, state, parts, self._clock(), lane)
+        if lane is not None:
+            self._states.keep(stored.message.lane, lane)
+        if parts:
+            self._outbox.put(group.turn, stored, parts)
+
+    def _parts(self, entry: str, text: str) -> list[str]:
+        channel = self._channels.get(entry)
+        limit = channel.part_bytes if channel else 0
+        if not text.strip():
+            return []
+        return split(text, limit, notice=self._snapshots.now().texts.get("more-parts")) if limit else [text]
+
+    def _tell(self, group: Group, event: Progress) -> None:
+        """Tells the channel of each message of the group; a channel that fails at it harms nobody else."""
+        for stored in group.stored:
+            channel = self._channels.get(stored.message.entry)
+            if channel:
+                channel.progress(stored.message, event)
+
+    def stop_answer(self, lane: LaneKey) -> bool:
+        """Stops the answer that is being made in this lane; False when there is none."""
+        stopper = self._answers.get(lane)
+        if stopper is None:
+            return False
+        stopper.stop()
+        return True
+
+    # ---- after a restart
+
+    async def recover(self) -> None:
+        """Runs again what was accepted or taken, sends again what was answered; expires what is too old."""
+        now = self._clock()
+        patience = self._snapshots.now().settings.conversations.answer_after_restart
+        for seq, lane in await self._inbox.expire(now - patience, now):
+            log.warning("expired seq=%d lane=%s: older than conversations.answer-after-restart", seq, lane)
+        for pending in await self._inbox.pending():
+            self._outbox.put(pending.turn, pending.stored)
+        for group in await self._inbox.taken():
+            self.lanes.put_rerun(group)
+        for lane in await self._inbox.waiting_lanes():
+            self.lanes.refill(LaneKey.parse(lane))
+
+    def snapshot(self) -> Snapshot:
+        """The configuration that holds now."""
+        return self._snapshots.now()

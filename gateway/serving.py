@@ -1,0 +1,77 @@
+"""``run``: the gateway from start to SIGTERM, and what it prints for the person who started it."""
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+
+from gateway import logs
+from gateway.app import App
+from gateway.live_settings import LiveSettings
+from gateway.server import ListenFailed
+from gateway.workspace_lock import WorkspaceBusy
+
+_CHANNEL_NAMES = {
+    "feishu": "飞书",
+    "dingtalk": "钉钉",
+    "wechat": "微信公众号",
+    "wecom-app": "企业微信应用",
+    "wecom-bot": "企业微信智能机器人",
+    "web": "网页聊天",
+}
+
+
+def serve(live: LiveSettings, workspace: Path) -> int:
+    """Serves until SIGTERM or SIGINT; returns 0 after draining, 2 when it cannot run."""
+    logs.configure(live.current.log)
+    workspace.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        return asyncio.run(_serve(App(live, workspace)))
+    except* (WorkspaceBusy, ListenFailed) as group:
+        for error in group.exceptions:
+            print(error, file=sys.stderr)
+    return 2
+
+
+async def _serve(app: App) -> int:
+    stop = asyncio.Event()
+    _stop_on_signals(stop)
+    async with app.running():
+        print(_welcome(app), flush=True)
+        await stop.wait()
+    return 0
+
+
+def _stop_on_signals(stop: asyncio.Event) -> None:
+    """The first signal drains, a second one stops at once: what was accepted is on disk either way."""
+
+    def on_signal() -> None:
+        if stop.is_set():
+            os._exit(1)
+        stop.set()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal)
+
+
+def _welcome(app: App) -> str:
+    settings = app.live.current
+    lines = ["", "三桥已启动。"]
+    if settings.console.enabled:
+        lines.append(f"  网页聊天：{app.login_link()}（一次有效）")
+    off = [name for name, entry in settings.channels.items() if not entry.enabled]
+    missing = [kind for kind in _CHANNEL_NAMES if kind not in settings.channels]
+    if off or missing:
+        names = "、".join(f"{_CHANNEL_NAMES.get(name, name)}（{name}）" for name in dict.fromkeys([*off, *missing]))
+        lines.append(f"  未启用的渠道：{names}；在 {app.live.config_dir}/gateway.yaml 的 channels 下打开")
+    if settings.demo_stands_in:
+        lines += [
+            "  现在由离线的演示模型回答。接入真实模型：在 "
+            f"{app.live.config_dir}/.env 写入 OPENAI_BASE_URL、OPENAI_API_KEY、OPENAI_MODEL，然后重新启动",
+            "    例如 DeepSeek：https://api.deepseek.com/v1，通义千问：https://dashscope.aliyuncs.com/compatible-mode/v1",
+        ]
+    lines += [f"  提示：{note}" for note in settings.notes]
+    lines.append("  按 Ctrl-C 停止。")
+    return "\n".join(lines)

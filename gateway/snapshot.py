@@ -1,0 +1,73 @@
+"""One configuration, ready for use: what is derived from the settings once, when they change."""
+
+from collections.abc import Callable
+from datetime import datetime
+from functools import cached_property
+from zoneinfo import ZoneInfo
+
+from agents.agent import Agent, Intents
+from agents.registry import Agents
+from channels.channel import EntrySettings
+from gateway.lanes import Merging
+from gateway.settings import Settings
+from gateway.texts import Texts
+from memory.context import ContextSettings
+from memory.masking import Masking
+
+
+class Snapshot:
+    """The settings with the agents, rules, texts and maskings made from them; never changed."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.agents = Agents(settings.agents, settings.agent.default)
+        self.texts = Texts(settings.texts)
+        self.zone = ZoneInfo(settings.timezone)
+        self._maskings = {name: Masking(settings.masking_for(name)) for name in settings.agents}
+
+    @cached_property
+    def rules(self) -> dict[str, Intents]:
+        """Every agent's name with its rules."""
+        return {agent.name: agent.settings.intents for agent in self.agents}
+
+    @property
+    def merging(self) -> Merging:
+        """How waiting messages become one turn."""
+        conversations = self.settings.conversations
+        return Merging(conversations.merge_queued, conversations.debounce, self.settings.limits.max_text_bytes)
+
+    def entry(self, name: str) -> EntrySettings:
+        """The channel entry of that name; defaults for one that is gone."""
+        return self.settings.channels.get(name) or EntrySettings()
+
+    def default_agent(self, entry: str) -> str:
+        """The agent that answers in this channel entry when nothing else decides."""
+        own = self.entry(entry).agent
+        return self.agents.get(own).name if own else self.agents.default.name
+
+    def context(self, agent: Agent, entry: str) -> ContextSettings:
+        """What one request of this agent, through this channel entry, carries of the past."""
+        return self.settings.context_for(agent.name, entry)
+
+    def masking(self, agent: Agent) -> Masking:
+        """What is made unreadable before this agent's texts are stored or sent to a model."""
+        return self._maskings[agent.name]
+
+    def iso(self, now: float) -> str:
+        """Unix seconds as ISO 8601 with milliseconds and the offset of the configured zone."""
+        return datetime.fromtimestamp(now, self.zone).isoformat(timespec="milliseconds")
+
+
+class Snapshots:
+    """The snapshot of the settings that hold now; made anew only when they changed."""
+
+    def __init__(self, current: Callable[[], Settings]) -> None:
+        self._current = current
+        self._made: Snapshot | None = None
+
+    def now(self) -> Snapshot:
+        """The snapshot; keep it for the length of one answer, so that a change does not fall into the middle."""
+        settings = self._current()
+        if self._made is None or self._made.settings is not settings:
+            self._made = Snapshot(settings)
+        return self._made

@@ -1,0 +1,119 @@
+"""``chat``: the same pipeline in the terminal; through the running gateway where one owns the workspace."""
+
+import asyncio
+import getpass
+import json
+import sys
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import aiohttp
+
+from channels.message import Answered, Delta, Failed, Progress, Routed
+from gateway import logs
+from gateway.app import App
+from gateway.live_settings import LiveSettings
+from gateway.sections import LogSettings
+from gateway.workspace_lock import WorkspaceBusy
+
+Ask = Callable[[str], AsyncIterator[Progress]]
+
+
+async def chat(live: LiveSettings, workspace: Path, *, agent: str | None, message: str | None) -> int:
+    """Asks `message`, or reads questions until end of file; returns the exit code."""
+    settings = live.current
+    logs.configure(LogSettings(level="error", format=settings.log.format))
+    if agent is not None and agent not in settings.agents:
+        print(f"没有名为 {agent} 的智能体；可用的有：{'、'.join(sorted(settings.agents))}", file=sys.stderr)
+        return 2
+    workspace.mkdir(mode=0o700, parents=True, exist_ok=True)
+    user = getpass.getuser()
+    try:
+        async with App(live, workspace).running(serve=False) as app:
+            web = app.web
+
+            async def ask(text: str) -> AsyncIterator[Progress]:
+                async for event in await web.ask(user, text, agent=agent):
+                    yield event
+
+            return await _converse(ask, message)
+    except WorkspaceBusy:
+        return await _through_gateway(live, workspace, user, agent, message)
+
+
+async def _converse(ask: Ask, message: str | None) -> int:
+    if message is not None:
+        return await _show(ask(message))
+    print("输入要问的话，/help 查看命令，Ctrl-D 退出。")
+    while True:
+        try:
+            text = await asyncio.to_thread(input, "你：")
+        except EOFError:
+            print()
+            return 0
+        if text.strip():
+            await _show(ask(text))
+
+
+async def _show(events: AsyncIterator[Progress]) -> int:
+    """Prints an answer as it comes; 1 when there was none."""
+    streamed = ""
+    async for event in events:
+        match event:
+            case Routed(agent, reason):
+                print(f"[{agent} · {reason}]", file=sys.stderr)
+            case Delta(text):
+                streamed += text
+                print(text, end="", flush=True)
+            case Answered(text):
+                print(text.removeprefix(streamed) if text.startswith(streamed) else f"\n{text}")
+                return 0
+            case Failed(text):
+                print(text)
+                return 1
+    return 1
+
+
+async def _through_gateway(
+    live: LiveSettings, workspace: Path, user: str, agent: str | None, message: str | None
+) -> int:
+    console = live.current.console
+    token = console.token.get_secret_value()
+    if not token:
+        kept = workspace / "console-token"
+        token = (await asyncio.to_thread(kept.read_text)).strip() if await asyncio.to_thread(kept.exists) else ""
+    url = f"http://{console.host}:{console.port}/api/chat"
+    async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {token}"}) as session:
+
+        async def ask(text: str) -> AsyncIterator[Progress]:
+            body = {"user": user, "text": text, "agent": agent}
+            async with session.post(url, json=body) as response:
+                if response.status != 200:
+                    yield Failed(f"正在运行的网关没有接受（HTTP {response.status}）；请检查 console.token")
+                    return
+                async for event in _events(response):
+                    yield event
+
+        try:
+            return await _converse(ask, message)
+        except aiohttp.ClientError:
+            print(f"工作目录正被另一个网关使用，而它的控制台 {url} 无法访问", file=sys.stderr)
+            return 2
+
+
+async def _events(response: aiohttp.ClientResponse) -> AsyncIterator[Progress]:
+    name = ""
+    async for raw in response.content:
+        line = raw.decode().rstrip("\r\n")
+        if line.startswith("event:"):
+            name = line[6:].strip()
+        elif line.startswith("data:"):
+            data = json.loads(line[5:])
+            if name == "route":
+                yield Routed(data["agent"], data["reason"])
+            elif name == "delta":
+                yield Delta(data["text"])
+            elif name == "done":
+                yield Answered(data["text"])
+            elif name == "error":
+                yield Failed(data["message"])

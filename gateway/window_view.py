@@ -1,0 +1,95 @@
+"""The window as admins see it: what would be sent with the next question, and what not, and why."""
+
+from typing import Any
+
+from agents.models import Models
+from gateway.answering import room_for, system_of
+from gateway.snapshot import Snapshot
+from memory.conversation import ConversationId
+from memory.memory import Memory
+from memory.tokens import message_tokens
+from memory.window import Window
+
+_ROLES = {"user": "用户", "assistant": "助手", "tool": "工具", "reset": "重置"}
+
+
+async def window_view(
+    conversation: ConversationId, snapshot: Snapshot, memory: Memory, models: Models, entry: str
+) -> dict[str, Any] | None:
+    """The form of ``window --json`` (CONTRACT §3); None for a conversation without a file or without its agent."""
+    if conversation.agent not in snapshot.agents or await memory.info(conversation) is None:
+        return None
+    agent = snapshot.agents.get(conversation.agent)
+    client = models.client(snapshot.settings.model_for(agent.name))
+    settings = snapshot.context(agent, entry).window
+    system = system_of(agent, conversation, None)
+    window = await memory.window(conversation, settings, question=None, room=room_for(client, system))
+    dropped: list[dict[str, Any]] = [
+        {"id": drop.id, "role": drop.role, "stage": drop.stage, "reason": drop.reason} for drop in window.dropped
+    ]
+    if window.not_read_before:
+        dropped.append({"stage": "not-read", "before": window.not_read_before})
+    system_tokens = message_tokens(system)
+    return {
+        "conversation": str(conversation),
+        "system": {"text": system, "tokens": system_tokens},
+        "summary": None,
+        "messages": _messages(window),
+        "dropped": dropped,
+        "gap": window.gap,
+        "tokens": {
+            "system": system_tokens,
+            "summary": 0,
+            "recall": 0,
+            "window": window.tokens,
+            "total": system_tokens + window.tokens,
+            "budget": settings.max_tokens,
+        },
+    }
+
+
+def _messages(window: Window) -> list[dict[str, Any]]:
+    messages = []
+    for message in window.messages:
+        shown: dict[str, Any] = {
+            "role": message.role,
+            "content": message.content,
+            "ids": list(message.ids),
+            "tokens": message.tokens,
+            "shortened": message.shortened,
+        }
+        if message.tool_calls:
+            shown["tool_calls"] = [
+                {"id": call.id, "name": call.name, "arguments": call.arguments} for call in message.tool_calls
+            ]
+        if message.call:
+            shown["call"] = message.call
+        messages.append(shown)
+    return messages
+
+
+def as_text(view: dict[str, Any]) -> str:
+    """The same for a terminal: kept turns in order, then each dropped turn with stage and reason."""
+    tokens = view["tokens"]
+    lines = [
+        f"会话 {view['conversation']}",
+        f"系统提示 {tokens['system']} tokens；窗口 {tokens['window']} / {tokens['budget']} tokens，"
+        f"{len(view['messages'])} 条；不在窗口也不在摘要中的 {view['gap']} 条",
+        "",
+        "模型会看到：",
+    ]
+    for message in view["messages"]:
+        cut = f"，省略 {message['shortened']}" if message["shortened"] else ""
+        lines.append(f"  [{_ROLES[message['role']]} {message['tokens']} tokens{cut}] {_one_line(message['content'])}")
+    lines += ["", "不会看到："] if view["dropped"] else []
+    for drop in view["dropped"]:
+        if drop["stage"] == "not-read":
+            lines.append(f"  更早的内容未读取（早于 {drop['before']}）")
+        else:
+            lines.append(f"  [{_ROLES[drop['role']]} {drop['id']}] {drop['stage']}：{drop['reason']}")
+    return "\n".join(lines)
+
+
+def _one_line(text: str, most: int = 120) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= most else line[:most] + "……"

@@ -1,0 +1,73 @@
+"""What is a command and what is talk."""
+
+import pytest
+
+from gateway.commands import Command, parse
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "/new",
+        " /new",
+        "／new",
+        "/NEW",
+        "/new\u200b",
+        "\u3000/clear ",
+        "/reset",
+        "新对话",
+        " 新对话\n",
+        "/新对话",
+        "／新会话",
+    ],
+)
+def test_a_new_conversation_in_every_spelling(text: str) -> None:
+    assert parse(text) == Command("new")
+
+
+@pytest.mark.parametrize(
+    ("text", "command"),
+    [
+        ("/agent job-recommend-agent", Command("agent", "job-recommend-agent")),
+        ("/Agent  general-agent ", Command("agent", "general-agent")),
+        ("/agent", Command("agent")),
+        ("切换 简历", Command("agent", "简历")),
+        ("切换", Command("agent")),
+        ("帮助", Command("help")),
+        ("停止", Command("stop")),
+        ("/nothing", Command("unknown", "/nothing")),
+        ("/nothing at all", Command("unknown", "/nothing")),
+    ],
+)
+def test_names_and_arguments(text: str, command: Command) -> None:
+    assert parse(text) == command
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "你好",
+        "新对话怎么开始？",
+        "帮助 我写简历",
+        "请给我帮助",
+        "/etc/passwd 是什么",
+        "/",
+        "//",
+        "a /new",
+        "new",
+        "/var/log",
+        "/a.b",
+        "停止 服务",
+        "我想切换 工作",
+        "切换 到 别的 工作",
+    ],
+)
+def test_talk_is_not_a_command(text: str) -> None:
+    assert parse(text) is None
+
+
+def test_what_overtakes() -> None:
+    assert {name for name in ("stop", "help", "agents", "status", "whoami", "history") if Command(name).overtakes}
+    assert not Command("new").overtakes
+    assert not Command("agent").overtakes
