@@ -1,5 +1,14 @@
 """Acknowledgements: user turns that only say "got it" and that the model need not see again."""
 
+import unicodedata
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum, auto
+from functools import lru_cache
+from typing import Self
+
+import regex
+
 CLOSERS = (
     *(
         "收到",
@@ -47,3 +56,82 @@ ASSENTS = (
     *("ok", "okay", "yes", "yeah", "yep", "sure", "right", "alright", "fine"),
 )
 """Words that may be the answer to a question of the assistant."""
+
+_LONGEST = 64
+"""Characters, blanks and emoji included, beyond which no text is looked at."""
+
+_AROUND = r"[[\p{P}\p{S}\p{Z}\p{C}\s\uFE0E\uFE0F]--[?❓❔]]"
+"""What does not count around the words. A question mark does: 「好的？」 asks for something."""
+
+_UNIT = regex.compile(r"[a-z']+|[^a-z'\p{P}\p{S}\p{Z}\p{C}\s\uFE0E\uFE0F]")
+_ASIDE = regex.compile(r"\s*[（(][^（()）]*[)）]\s*$")
+_DECORATION = regex.compile(r"[\s\p{So}\p{Sk}\p{Cf}\uFE0F~～*_`”’\"'」』)）】\]]+$")
+_SENTENCE_END = regex.compile(r"[。！!\n；;]")
+_ASKS = regex.compile(r"[?？❓❔]$|[吗嘛呢]$|是否|要不要|需不需要|可不可以|能不能|好不好|行不行|对不对|是不是")
+
+
+class Kind(Enum):
+    """What an acknowledgement is: a closer always goes, an assent may be the answer to a question."""
+
+    CLOSER = auto()
+    ASSENT = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """One or both word lists, compiled: `one` finds a word, `only` matches texts of nothing but words."""
+
+    one: regex.Pattern[str]
+    only: regex.Pattern[str]
+
+    @classmethod
+    def of(cls, listed: Iterable[str]) -> Self:
+        """Compiles a list; case and width of the words do not matter."""
+        plain = sorted({_plain(word) for word in listed} - {""}, key=len, reverse=True)
+        one = "|".join(map(_bounded, plain)) or r"(?!)"
+        # Atomic, longest word first: no text makes the match try many ways.
+        return cls(regex.compile(one), regex.compile(rf"(?V1)(?>{one}|{_AROUND})++"))
+
+    def make_up(self, plain: str) -> bool:
+        """Whether a text is made only of these words and of what does not count around them."""
+        return bool(self.only.fullmatch(plain) and self.one.search(plain))
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledgements:
+    """What counts as an acknowledgement. Texts of `threshold` characters (Latin: words) and more are content."""
+
+    closers: Words
+    every: Words
+    threshold: int
+
+    def kind(self, text: str) -> Kind | None:
+        """What a user's text is; None for content, which is never an acknowledgement, however short."""
+        if len(text) > _LONGEST:
+            return None
+        plain = _plain(text)
+        if not self.every.make_up(plain) or len(_UNIT.findall(plain)) >= self.threshold:
+            return None
+        return Kind.CLOSER if self.closers.make_up(plain) else Kind.ASSENT
+
+
+@lru_cache(maxsize=32)
+def acknowledgements(closers: tuple[str, ...], assents: tuple[str, ...], threshold: int) -> Acknowledgements:
+    """The compiled lists, made once for each set of settings."""
+    return Acknowledgements(Words.of(closers), Words.of(closers + assents), threshold)
+
+
+def _plain(text: str) -> str:
+    return unicodedata.normalize("NFKC", text).casefold().strip()
+
+
+def _bounded(word: str) -> str:
+    start = r"(?<![a-z])" if "a" <= word[0] <= "z" else ""
+    end = r"(?![a-z])" if "a" <= word[-1] <= "z" else ""
+    return f"{start}{regex.escape(word)}{end}"
+
+
+def asks(text: str) -> bool:
+    """Whether the last sentence of an assistant's turn is a question; a closing aside in brackets is passed over."""
+    end = _DECORATION.sub("", _ASIDE.sub("", text[-400:]))
+    return bool(_ASKS.search(_SENTENCE_END.split(end)[-1]))

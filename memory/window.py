@@ -1,13 +1,22 @@
 """The window: which turns of a conversation the model sees, and for every turn it does not see, why."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
-from memory.acknowledgement import ASSENTS, CLOSERS
-from memory.conversation import Role, ToolCall
+from memory.acknowledgement import ASSENTS, CLOSERS, Acknowledgements, acknowledgements
+from memory.conversation import Role, ToolCall, Turn
+from memory.rounds import Lost, Reader, Round, rounds
 from memory.settings import SettingsModel
+from memory.tokens import call_tokens, message_tokens, shortened
+
+UNANSWERED = "（上一条未得到回答）"
+"""The assistant's line that stands, in the window only, where an answer is missing."""
+
+LIMITS = ("token-budget", "message-cap", "context-limit")
+"""The stages that leave out what is fit to be seen: what they drop counts in `Window.gap`."""
 
 MaxMessages = Annotated[int, Field(ge=2)]
 KeepRecent = Annotated[int, Field(ge=1)]
@@ -90,3 +99,143 @@ class Window:
     fits: bool = True
     not_read_before: str | None = None
     gap: int = 0
+
+
+def build_window(turns: Iterable[Turn], *, question: str | None, settings: WindowSettings, room: int) -> Window:
+    """The window over the turns before the current question, which come newest first.
+
+    `turns` is read only up to the first round that no longer fits (so that there is a reason to show), and one turn
+    further to know whether there is any. A reset ends it. `room` is how many tokens window and question may take in
+    the model. Without `question` the one to come is counted as a message, but not in tokens.
+    """
+    question_tokens = 0 if question is None else message_tokens(question)
+    reader = Reader(turns)
+    filling = _Filling(settings, room - question_tokens)
+    for round_ in rounds(reader, _words(settings), keep_answers=settings.keep_answers):
+        if not filling.takes(round_):
+            break
+    dropped = [Drop(lost.turn.id, lost.turn.role, lost.stage, lost.reason) for lost in filling.all_lost(reader.visited)]
+    oldest = reader.visited[-1] if filling.refusal and reader.has_older() else None
+    messages = _joined(filling.messages())
+    return Window(
+        messages=messages,
+        dropped=tuple(dropped),
+        tokens=sum(message.tokens for message in messages),
+        question_tokens=question_tokens,
+        fits=question_tokens <= room,
+        not_read_before=oldest.id if oldest else None,
+        gap=sum(drop.stage in LIMITS for drop in dropped) + (_unread(oldest) if oldest else 0),
+    )
+
+
+def _words(settings: WindowSettings) -> Acknowledgements | None:
+    if not settings.filter_short_messages:
+        return None
+    return acknowledgements(settings.closers, settings.assents, settings.short_message_threshold)
+
+
+def _unread(oldest: Turn) -> int:
+    """How many turns stand unread before this one: exact before the first reset, an upper bound after it."""
+    return max(1, oldest.n - max(oldest.epoch, 0))
+
+
+class _Filling:
+    """Takes rounds, newest first, as long as they fit."""
+
+    def __init__(self, settings: WindowSettings, room: int) -> None:
+        self._settings = settings
+        self._room = room
+        self._kept: list[list[WindowMessage]] = []
+        self._lost: list[Lost] = []
+        self._read = 0
+        self._count = 0
+        self._tokens = 0
+        self.refusal: tuple[str, str] | None = None
+        """Stage and reason why the last round was not taken."""
+
+    def takes(self, round_: Round) -> bool:
+        """Takes a round in if it fits. After one that does not fit, no older one may be offered."""
+        messages = [_message(turn, self._settings.max_tokens // 4) for turn in round_.turns]
+        if messages and self._lacks_answer(messages[-1]):
+            messages.append(_unanswered())
+        self._lost += round_.lost
+        self.refusal = self._refuses(messages) if messages else None
+        if self.refusal:
+            return False
+        self._kept.append(messages)
+        self._read += len(round_.turns) + len(round_.lost)
+        self._count += len(messages)
+        self._tokens += sum(message.tokens for message in messages)
+        return True
+
+    def _lacks_answer(self, last: WindowMessage) -> bool:
+        """A user's turn without answer is joined to the next user's turn, if there is one in the window."""
+        return last.role is Role.TOOL or (last.role is Role.USER and not self._count)
+
+    def _refuses(self, messages: list[WindowMessage]) -> tuple[str, str] | None:
+        """The newest round stays over budget and cap; nothing stays over what the model can take."""
+        settings = self._settings
+        count = self._count + len(messages)
+        tokens = self._tokens + sum(message.tokens for message in messages)
+        if self._count >= settings.keep_recent and tokens > settings.max_tokens:
+            return "token-budget", f"超出预算 {tokens - settings.max_tokens} tokens（上限 {settings.max_tokens}）"
+        if self._count and count >= settings.max_messages:
+            return "message-cap", f"超出 {settings.max_messages} 条上限（含当前问题）"
+        if tokens > self._room:
+            return "context-limit", f"超出模型上下文 {tokens - self._room} tokens"
+        return None
+
+    def messages(self) -> list[WindowMessage]:
+        """What was taken, oldest first."""
+        return [message for messages in reversed(self._kept) for message in messages]
+
+    def all_lost(self, visited: list[Turn]) -> list[Lost]:
+        """Everything read and not taken, newest first; what the refusal took with it has its stage and reason."""
+        if not self.refusal:
+            return self._lost
+        known = {id(lost.turn): lost for lost in self._lost}
+        rest = visited[self._read :]
+        earlier = len(self._lost) - sum(id(turn) in known for turn in rest)
+        return self._lost[:earlier] + [known.get(id(turn)) or Lost(turn, *self.refusal) for turn in rest]
+
+
+def _message(turn: Turn, longest: int) -> WindowMessage:
+    """A turn as the model sees it; a text of more than `longest` tokens with only its head and tail."""
+    content, left_out = shortened(turn.text, longest)
+    return WindowMessage(
+        role=turn.role,
+        content=content,
+        ids=(turn.id,),
+        tokens=message_tokens(content) + sum(map(call_tokens, turn.tool_calls)),
+        shortened=left_out,
+        tool_calls=turn.tool_calls,
+        call=turn.call,
+    )
+
+
+def _unanswered() -> WindowMessage:
+    return WindowMessage(role=Role.ASSISTANT, content=UNANSWERED, ids=(), tokens=message_tokens(UNANSWERED))
+
+
+def _joined(messages: list[WindowMessage]) -> tuple[WindowMessage, ...]:
+    """Joins neighbours of one role; a turn with tool calls only as the last of them, right before its results."""
+    joined: list[WindowMessage] = []
+    for message in messages:
+        before = joined[-1] if joined else None
+        if before and before.role is message.role is not Role.TOOL and not before.tool_calls:
+            joined[-1] = _join(before, message)
+        else:
+            joined.append(message)
+    return tuple(joined)
+
+
+def _join(first: WindowMessage, second: WindowMessage) -> WindowMessage:
+    content = "\n\n".join(filter(None, (first.content, second.content)))
+    return WindowMessage(
+        role=first.role,
+        content=content,
+        ids=first.ids + second.ids,
+        tokens=message_tokens(content) + sum(map(call_tokens, second.tool_calls)),
+        shortened=first.shortened + second.shortened,
+        tool_calls=second.tool_calls,
+    )
