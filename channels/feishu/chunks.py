@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from channels.feishu.frame import Frame
 
 _MOST_CHUNKS = 1024
+_MOST_EVENTS = 1024
 
 
 @dataclass(slots=True)
@@ -47,7 +48,7 @@ class Chunks:
         if len(gathering.pieces) == total:
             self._drop(key)
             return b"".join(gathering.pieces[index] for index in range(total))
-        while self._bytes > self._most_bytes:
+        while self._bytes > self._most_bytes or len(self._waiting) > _MOST_EVENTS:
             self._drop(next(iter(self._waiting)))
         return None
 
