@@ -1,7 +1,14 @@
-"""The sections of `config/gateway.yaml` that are the gateway's own; every key has a default."""
+"""The sections of `config/gateway.yaml`, and all settings as one frozen tree; every key has a default but secrets."""
+
+from collections.abc import Mapping
 
 from pydantic import Field, SecretStr
 
+from agents.agent import AgentSettings
+from agents.model import ModelSettings
+from channels.channel import EntrySettings
+from memory.context import ContextOverrides, ContextPreset, ContextSettings, resolve
+from memory.masking import RULES, MaskingRules
 from memory.settings import Duration, SettingsModel
 
 
@@ -71,7 +78,7 @@ class LongTermSettings(SettingsModel):
 class MemorySettings(SettingsModel):
     """`memory`: masking rules by name, stores, and when an append counts as done."""
 
-    masking: tuple[str, ...] = ("id-card", "phone", "bank-card")
+    masking: MaskingRules = ("id-card", "phone", "bank-card")
     redis: RedisSettings = RedisSettings()
     long_term: LongTermSettings = LongTermSettings()
     durability: str = Field("sync", pattern="^(sync|batch|none)$")
@@ -99,3 +106,75 @@ class LimitsSettings(SettingsModel):
     messages_per_minute: int = Field(20, ge=0)
     tokens_per_day: int = Field(0, ge=0)
     max_text_bytes: int = Field(16384, ge=16)
+
+
+class AgentDefaults(SettingsModel):
+    """`agent`: who answers when nothing else decides, what a request carries, and presets for it by name."""
+
+    default: str = "general-agent"
+    context: ContextSettings = ContextSettings()
+    policies: Mapping[str, ContextPreset] = Field(default_factory=dict)
+
+
+class GatewayFile(SettingsModel):
+    """What `gateway.yaml` says, but for `channels`."""
+
+    server: ServerSettings = ServerSettings()
+    console: ConsoleSettings = ConsoleSettings()
+    timezone: str = "Asia/Shanghai"
+    log: LogSettings = LogSettings()
+    models: Mapping[str, ModelSettings] = Field(default_factory=dict)
+    agent: AgentDefaults = AgentDefaults()
+    router: RouterSettings = RouterSettings()
+    memory: MemorySettings = MemorySettings()
+    cluster: ClusterSettings = ClusterSettings()
+    conversations: ConversationsSettings = ConversationsSettings()
+    limits: LimitsSettings = LimitsSettings()
+    texts: Mapping[str, str] = Field(default_factory=dict)
+    admins: tuple[str, ...] = ()
+
+
+class Settings(GatewayFile):
+    """Everything the gateway is configured with, from all files; never changed in place.
+
+    `agents` and `channels` are by name; each channel entry is of its kind's own type and has `kind` filled in.
+    `entry_context` holds what entries override of the context. `models` always has ``main``. `notes` (Chinese) are to
+    be said at the start. `demo_stands_in`: ``main`` is the demo model because no key was given.
+    """
+
+    models: Mapping[str, ModelSettings] = Field(default_factory=lambda: {"main": ModelSettings()})
+    agents: Mapping[str, AgentSettings] = Field(default_factory=dict)
+    channels: Mapping[str, EntrySettings] = Field(default_factory=dict)
+    entry_context: Mapping[str, ContextOverrides] = Field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    demo_stands_in: bool = False
+
+    def context_for(self, agent: str, entry: str = "") -> ContextSettings:
+        """What requests of this agent carry through this channel entry. Raises KeyError for an unknown agent."""
+        overrides = [self.agents[agent].context]
+        if entry in self.entry_context:
+            overrides.append(self.entry_context[entry])
+        return resolve(self.agent.context, self.agent.policies, *overrides)
+
+    def masking_for(self, agent: str) -> tuple[str, ...]:
+        """The names of this agent's masking rules. Raises KeyError for an unknown agent."""
+        own = self.agents[agent].masking
+        return self.memory.masking if own is None else own
+
+    @property
+    def strictest_masking(self) -> tuple[str, ...]:
+        """The rules of all agents together: for what sees a text before an agent is chosen."""
+        names = {*self.memory.masking}.union(*(agent.masking or () for agent in self.agents.values()))
+        return tuple(rule for rule in RULES if rule in names)
+
+    def model_name(self, name: str) -> str:
+        """The entry under `models` a name stands for: ``summary`` without an entry of its own is ``main``."""
+        return "main" if name == "summary" and name not in self.models else name
+
+    def model_for(self, agent: str) -> str:
+        """The name, under `models`, of this agent's model. Raises KeyError for an unknown agent."""
+        return self.model_name(self.agents[agent].model)
+
+    def enabled_channels(self) -> Mapping[str, EntrySettings]:
+        """The entries that are on."""
+        return {name: entry for name, entry in self.channels.items() if entry.enabled}

@@ -1,0 +1,22 @@
+"""`check`: every problem of the config on a line of its own, or that there is none."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TextIO
+
+from gateway.problems import ConfigProblems
+from gateway.settings import load_settings
+
+
+def check(config_dir: Path, environ: Mapping[str, str], out: TextIO) -> int:
+    """Writes what is wrong (or to be remarked) to `out`; returns the exit code, 1 with problems."""
+    try:
+        settings = load_settings(config_dir, environ)
+    except ConfigProblems as error:
+        for problem in error.problems:
+            out.write(f"{problem}\n")
+        return 1
+    out.write("配置没有问题\n")
+    for note in settings.notes:
+        out.write(f"提示：{note}\n")
+    return 0

@@ -1,0 +1,54 @@
+"""Entries of channels that are not available yet: their keys can be written (and are checked), not switched on."""
+
+from typing import Literal
+
+from pydantic import SecretStr
+
+from channels.channel import EntrySettings
+
+
+class WeChatSettings(EntrySettings):
+    """`channels.wechat`: one 公众号."""
+
+    mode: Literal["safe", "plain"] = "safe"
+    app_id: str = ""
+    app_secret: SecretStr = SecretStr("")
+    token: SecretStr = SecretStr("")
+    encoding_aes_key: SecretStr = SecretStr("")
+    active_send: Literal["auto", "on", "off"] = "auto"
+    api_base_url: str = "https://api.weixin.qq.com"
+
+
+class WeComAppSettings(EntrySettings):
+    """`channels.wecom-app`: one self-built WeCom application (自建应用)."""
+
+    corp_id: str = ""
+    agent_id: str = ""
+    secret: SecretStr = SecretStr("")
+    token: SecretStr = SecretStr("")
+    encoding_aes_key: SecretStr = SecretStr("")
+    api_base_url: str = "https://qyapi.weixin.qq.com"
+
+
+class WeComBotSettings(EntrySettings):
+    """`channels.wecom-bot`: one WeCom 智能机器人."""
+
+    mode: Literal["websocket", "webhook"] = "websocket"
+    corp_id: str = ""
+    bot_id: str = ""
+    secret: SecretStr = SecretStr("")
+    token: SecretStr = SecretStr("")
+    encoding_aes_key: SecretStr = SecretStr("")
+    bot_name: str = ""
+    websocket_url: str = "wss://openws.work.weixin.qq.com"
+
+
+class DingTalkSettings(EntrySettings):
+    """`channels.dingtalk`: one DingTalk application with a robot."""
+
+    mode: Literal["stream", "http"] = "stream"
+    client_id: str = ""
+    client_secret: SecretStr = SecretStr("")
+    card_template_id: str = ""
+    api_base_url: str = "https://api.dingtalk.com"
+    oapi_base_url: str = "https://oapi.dingtalk.com"
