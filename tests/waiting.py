@@ -1,0 +1,14 @@
+"""Waits in tests: for a condition, within a bound."""
+
+import asyncio
+from collections.abc import Callable
+
+
+async def until(condition: Callable[[], object], timeout: float = 10.0, what: str = "") -> None:
+    """Returns when `condition` holds. Raises AssertionError after `timeout` seconds."""
+    loop = asyncio.get_running_loop()
+    end = loop.time() + timeout
+    while not condition():
+        if loop.time() > end:
+            raise AssertionError(f"not within {timeout} s: {what or condition}")
+        await asyncio.sleep(0.01)
