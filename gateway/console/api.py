@@ -1,0 +1,259 @@
+"""The routes below /api and /metrics: questions are checked here, answers take their JSON form here."""
+
+import asyncio
+import json
+import logging
+import re
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from typing import Any
+
+from aiohttp import web
+
+from channels.message import Answered, Delta, Failed, GatewayClosed, Progress, Routed
+from channels.web import BadQuestion, TooManyReaders
+from gateway.console.backend import BadCursor, ConsoleBackend
+from gateway.console.guard import json_response, refusal
+from gateway.server import Handler
+from memory.conversation import CHANNELS, ConversationId, InvalidId, Turn
+
+logger = logging.getLogger("sanqiao.console")
+
+HEARTBEAT_SECONDS = 15.0
+_WRITE_SECONDS = 60.0
+_FIELDS = ("user", "text", "group", "session", "agent", "name")
+_UNKNOWN = "没有这个会话"
+
+
+class BadRequest(Exception):
+    """What was asked cannot be answered: the status, and what is wrong (Chinese)."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+
+
+@web.middleware
+async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Turns BadRequest into its answer."""
+    try:
+        return await handler(request)
+    except BadRequest as error:
+        return refusal(request, error.status, error.message)
+
+
+async def json_body(request: web.Request, fields: tuple[str, ...]) -> dict[str, Any]:
+    """The request's JSON object, with no other keys than `fields`. Raises BadRequest."""
+    if request.content_type != "application/json":
+        raise BadRequest(415, "只接受 Content-Type: application/json")
+    try:
+        body = json.loads(await request.read())
+    except (ValueError, RecursionError):
+        raise BadRequest(400, "请求体不是 JSON") from None
+    if not isinstance(body, dict):
+        raise BadRequest(400, "请求体应为一个 JSON 对象")
+    for key in body:
+        if key not in fields:
+            raise BadRequest(400, f"不认识的字段 {key[:50]!r}；可用的有 {', '.join(fields)}")
+    return body
+
+
+def event(name: str, data: object) -> bytes:
+    """One server-sent event."""
+    text = json.dumps(data, ensure_ascii=False)
+    return f"event: {name}\ndata: {text}\n\n".encode("utf-8", "replace")
+
+
+def progress_event(progress: Progress) -> bytes:
+    """The form in which a step of an answer is streamed."""
+    match progress:
+        case Routed(agent, reason):
+            return event("route", {"agent": agent, "reason": reason})
+        case Delta(text):
+            return event("delta", {"text": text})
+        case Answered(text, conversation, usage):
+            counted = usage and {
+                "prompt_tokens": usage.prompt_tokens,
+                "completion_tokens": usage.completion_tokens,
+            }
+            return event("done", {"conversation": conversation and str(conversation), "text": text, "usage": counted})
+        case Failed(message):
+            return event("error", {"message": message})
+
+
+def turn_json(turn: Turn) -> dict[str, Any]:
+    """One turn as /api/conversations/{id} shows it; what is not there is left out."""
+    calls = [{"id": call.id, "name": call.name, "arguments": call.arguments} for call in turn.tool_calls]
+    optional = {
+        "epoch": turn.epoch,
+        "to": turn.to,
+        "ids": list(turn.ids),
+        "name": turn.name,
+        "user": turn.user,
+        "tool_calls": calls,
+        "call": turn.call,
+        "model": turn.model,
+        "stopped": turn.stopped,
+    }
+    shown = {key: value for key, value in optional.items() if value not in (None, [], False)}
+    return {"n": turn.n, "id": turn.id, "role": turn.role.value, "text": turn.text, "at": turn.at, **shown}
+
+
+@dataclass(frozen=True, slots=True)
+class _Query:
+    """The query of one request. Raises BadRequest for keys given twice and values that cannot be."""
+
+    request: web.Request
+
+    def text(self, key: str, longest: int = 200) -> str | None:
+        values = self.request.query.getall(key, [])
+        if len(values) > 1:
+            raise BadRequest(400, f"{key} 只能写一次")
+        if values and (len(values[0]) > longest or "\0" in values[0]):
+            raise BadRequest(400, f"{key} 最多 {longest} 个字符")
+        return values[0] if values and values[0] else None
+
+    def number(self, key: str, lowest: int, highest: int) -> int | None:
+        text = self.text(key)
+        if text is None:
+            return None
+        if not re.fullmatch("[0-9]{1,15}", text) or not lowest <= int(text) <= highest:
+            raise BadRequest(400, f"{key} 应为 {lowest} 到 {highest} 的整数")
+        return int(text)
+
+    def limit(self) -> int:
+        return self.number("limit", 1, 200) or 50
+
+
+class Api:
+    """Handlers of the console's API. `heartbeat`: seconds of silence after which a stream says that it lives."""
+
+    def __init__(self, backend: ConsoleBackend, *, heartbeat: float = HEARTBEAT_SECONDS) -> None:
+        self._backend = backend
+        self._heartbeat = heartbeat
+
+    def add_to(self, app: web.Application) -> None:
+        """Adds the routes."""
+        for method, path, handler in (
+            ("POST", "/api/chat", self.chat),
+            ("GET", "/api/agents", self.agents),
+            ("GET", "/api/conversations", self.conversations),
+            ("GET", "/api/conversations/{id}", self.history),
+            ("GET", "/api/conversations/{id}/window", self.window),
+            ("GET", "/api/status", self.status),
+            ("GET", "/metrics", self.metrics),
+        ):
+            app.router.add_route(method, path, handler)
+
+    async def chat(self, request: web.Request) -> web.StreamResponse:
+        """One question; its answer as server-sent events."""
+        body = await json_body(request, _FIELDS)
+        for key, value in body.items():
+            if not isinstance(value, str) and (value is not None or key in ("user", "text")):
+                raise BadRequest(400, f"{key} 应为文字")
+        if "user" not in body or "text" not in body:
+            raise BadRequest(400, "缺少 user 或 text")
+        agent = body.get("agent") or None
+        if agent is not None and agent not in {info.name for info in self._backend.agents()}:
+            raise BadRequest(400, "没有这个智能体；可用的见 /api/agents")
+        try:
+            answer = await self._backend.web.ask(
+                body["user"],
+                body["text"],
+                group=body.get("group") or None,
+                session=body.get("session") or None,
+                agent=agent,
+                name=body.get("name") or "",
+            )
+        except BadQuestion as error:
+            raise BadRequest(400, str(error)) from None
+        except (GatewayClosed, TooManyReaders):
+            raise BadRequest(503, "网关正忙或正在停止，请稍后再试") from None
+        return await self._stream(request, answer)
+
+    async def _stream(self, request: web.Request, answer: AsyncGenerator[Progress, None]) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "X-Accel-Buffering": "no"})
+        coming: asyncio.Task[Progress] | None = None
+        try:
+            await response.prepare(request)
+            while True:
+                coming = coming or asyncio.ensure_future(anext(answer))
+                await asyncio.wait({coming}, timeout=self._heartbeat)
+                data = b": alive\n\n"
+                if coming.done():
+                    step, coming = coming.result(), None
+                    data = progress_event(step)
+                async with asyncio.timeout(_WRITE_SECONDS):
+                    await response.write(data)
+                if coming is None and isinstance(step, Answered | Failed):
+                    break
+            await response.write_eof()
+        except (ConnectionError, TimeoutError):
+            logger.debug("chat_reader_gone")
+        except Exception as error:
+            # The status line is out already, so the usual border could only break the stream's form.
+            logger.error("chat_stream_failed error=%s", type(error).__name__)
+            logger.debug("chat_stream_failed", exc_info=error)
+        finally:
+            if coming is not None:
+                coming.cancel()
+                await asyncio.gather(coming, return_exceptions=True)
+            await answer.aclose()
+        return response
+
+    async def agents(self, request: web.Request) -> web.StreamResponse:
+        """The agents one may choose."""
+        listed = [{"name": info.name, "description": info.description} for info in self._backend.agents()]
+        return json_response({"agents": listed})
+
+    async def conversations(self, request: web.Request) -> web.StreamResponse:
+        """One page of the list of conversations."""
+        query = _Query(request)
+        channel = query.text("channel")
+        if channel is not None and channel not in CHANNELS:
+            raise BadRequest(400, f"channel 应为 {'、'.join(CHANNELS)} 之一")
+        user, q, before = query.text("user"), query.text("q"), query.text("before", 1000)
+        try:
+            page = await self._backend.conversations(channel, user, q, before, query.limit())
+        except BadCursor:
+            raise BadRequest(400, "before 不是这个列表给出的游标") from None
+        items = [
+            {"id": str(item.id), "turns": item.turns, "last": item.last, "bytes": item.bytes} for item in page.items
+        ]
+        return json_response({"conversations": items, "before": page.before})
+
+    async def history(self, request: web.Request) -> web.StreamResponse:
+        """One page of a conversation's turns, the newest page first."""
+        query = _Query(request)
+        before, limit = query.number("before", 0, 10**15), query.limit()
+        turns = await self._backend.history(_conversation(request), before, limit)
+        if turns is None:
+            raise BadRequest(404, _UNKNOWN)
+        first = turns[0].n if turns else 0
+        shown = [turn_json(turn) for turn in turns]
+        return json_response({"turns": shown, "before": first if first > 0 else None})
+
+    async def window(self, request: web.Request) -> web.StreamResponse:
+        """What the model would see with the next question."""
+        window = await self._backend.window(_conversation(request))
+        if window is None:
+            raise BadRequest(404, _UNKNOWN)
+        return json_response(window)
+
+    async def status(self, request: web.Request) -> web.StreamResponse:
+        """How the gateway is."""
+        return json_response(await self._backend.status())
+
+    async def metrics(self, request: web.Request) -> web.StreamResponse:
+        """Prometheus text."""
+        return web.Response(
+            text=self._backend.metrics(), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
+        )
+
+
+def _conversation(request: web.Request) -> ConversationId:
+    try:
+        return ConversationId.parse(request.match_info["id"])
+    except InvalidId:
+        raise BadRequest(404, _UNKNOWN) from None

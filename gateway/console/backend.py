@@ -1,0 +1,66 @@
+"""What the console asks of the gateway; whoever composes the gateway implements it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from channels.web import WebChannel
+from memory.conversation import ConversationId, Turn
+
+
+class BadCursor(ValueError):
+    """A `before` cursor that no page of conversations ever named."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentInfo:
+    """One agent as choosers show it."""
+
+    name: str
+    description: str
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationItem:
+    """One conversation of the list: number of turns, time of the last (ISO 8601; None: unknown), size in bytes."""
+
+    id: ConversationId
+    turns: int
+    last: str | None
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationPage:
+    """Conversations, newest first; `before` is the cursor of the next page, None on the last."""
+
+    items: Sequence[ConversationItem]
+    before: str | None
+
+
+class ConsoleBackend(Protocol):
+    """The gateway as the console sees it. No method blocks the event loop."""
+
+    @property
+    def web(self) -> WebChannel:
+        """The channel that carries the web chat's questions."""
+
+    async def conversations(
+        self, channel: str | None, user: str | None, q: str | None, before: str | None, limit: int
+    ) -> ConversationPage:
+        """One page of the list; None: no such filter. Raises BadCursor."""
+
+    async def history(self, conversation: ConversationId, before: int | None, limit: int) -> Sequence[Turn] | None:
+        """The newest `limit` turns with an ordinal under `before` (None: of all), oldest first; None: unknown id."""
+
+    async def window(self, conversation: ConversationId) -> Mapping[str, Any] | None:
+        """What `window --json` prints; None: unknown id."""
+
+    async def status(self) -> Mapping[str, Any]:
+        """How the gateway is, without a secret. ``"demo": true`` while the demo model stands in for a real one."""
+
+    def agents(self) -> Sequence[AgentInfo]:
+        """The agents of the present configuration."""
+
+    def metrics(self) -> str:
+        """Prometheus text."""
