@@ -134,7 +134,8 @@ class FeishuChannel:
                 self._bot = replace(self._bot, open_id=await self._api.own_open_id())
             except (ApiError, TokenError) as error:
                 _log.warning("feishu_bot_unknown entry=%s reason=%r", self._name, str(error))
-                self._troubles.report("bot", "尚未取得机器人自身的 open_id，正在重试；请确认应用已启用机器人能力")
+                if isinstance(error, ApiError):
+                    self._troubles.report("bot", "尚未取得机器人自身的 open_id，正在重试；请确认应用已启用机器人能力")
             else:
                 self._troubles.clear("bot")
                 return

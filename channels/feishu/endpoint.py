@@ -1,5 +1,6 @@
 """Asks Feishu where to connect: credentials go in, a single-use WebSocket address and the ping interval come out."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from yarl import URL
@@ -76,9 +77,10 @@ async def ask_endpoint(api: FeishuApi, settings: FeishuSettings) -> Endpoint:
     )
 
 
-def refused_handshake(autherrcode: str, status: str) -> ConnectFailed:
+def refused_handshake(headers: Mapping[str, str] | None) -> ConnectFailed:
     """What the headers `Handshake-Autherrcode` and `Handshake-Status` of a refused handshake mean."""
-    code = autherrcode or status
+    told = headers or {}
+    code = told.get("Handshake-Autherrcode") or told.get("Handshake-Status") or ""
     if code.isascii() and code.isdigit() and len(code) < 12:
         return ConnectRefused(int(code))
     return ConnectFailed("handshake refused")

@@ -64,12 +64,22 @@ class LongConnection:
         self._rng = rng
         self._chunks = Chunks()
         self._stopping = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
         self._work: set[asyncio.Task[None]] = set()
         self._free = asyncio.Semaphore(_MOST_AT_ONCE)
         self._interval = 120.0
+        self._interval_changed = asyncio.Event()
 
     async def run(self) -> None:
         """Connects, serves and connects again, until `stop`."""
+        self._idle.clear()
+        try:
+            await self._keep_connected()
+        finally:
+            self._idle.set()
+
+    async def _keep_connected(self) -> None:
         self._troubles.report("connection", "正在与飞书建立长连接")
         failures = 0
         while not self._stopping.is_set():
@@ -94,11 +104,9 @@ class LongConnection:
     async def stop(self) -> None:
         """Reads no more, lets what is being stored be acknowledged for a moment, and closes; well under a second."""
         self._stopping.set()
-        if self._work:
-            await asyncio.wait(self._work, timeout=_STOP_SECONDS)
-        await self._cancel_work()
-
-    async def _cancel_work(self) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(2 * _STOP_SECONDS):
+                await self._idle.wait()
         for task in self._work:
             task.cancel()
         await asyncio.gather(*self._work, return_exceptions=True)
@@ -152,8 +160,7 @@ class LongConnection:
                     proxy=self._settings.proxy or None,
                 )
         except aiohttp.WSServerHandshakeError as error:
-            headers = error.headers or {}
-            refusal = refused_handshake(headers.get("Handshake-Autherrcode", ""), headers.get("Handshake-Status", ""))
+            refusal = refused_handshake(error.headers)
         except TimeoutError:
             refusal = ConnectFailed("handshake timed out")
         except (aiohttp.ClientError, OSError) as error:
@@ -166,7 +173,10 @@ class LongConnection:
         with contextlib.suppress(ConnectionError):
             while True:
                 await socket.send_bytes(ping)
-                await asyncio.sleep(self._interval)
+                self._interval_changed.clear()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(self._interval):
+                        await self._interval_changed.wait()
 
     async def _read(self, socket: aiohttp.ClientWebSocketResponse) -> None:
         """Reads until the socket ends. Raises ConnectFailed when the server says nothing for too long."""
@@ -188,7 +198,7 @@ class LongConnection:
             return
         if frame.method == CONTROL:
             if frame.header("type") == "pong" and frame.payload:
-                self._interval = ping_interval(load_object(frame.payload) or {}, self._interval)
+                self._on_config(frame.payload)
             return
         payload = self._chunks.add(frame, time.monotonic())
         if payload is None:
@@ -197,6 +207,12 @@ class LongConnection:
         task = asyncio.create_task(self._take(socket, frame, payload), name=f"feishu-event-{self._entry}")
         self._work.add(task)
         task.add_done_callback(self._done)
+
+    def _on_config(self, payload: bytes) -> None:
+        interval = ping_interval(load_object(payload) or {}, self._interval)
+        if interval != self._interval:
+            self._interval = interval
+            self._interval_changed.set()
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._work.discard(task)
