@@ -82,6 +82,9 @@ class Channel(Protocol):
     def routes(self) -> Sequence[Route]:
         """Routes on the public listener; none unless this entry is in a webhook mode."""
 
+    def apply(self, settings: EntrySettings) -> None:
+        """Takes over what of its entry may change while it runs: the group policy; the rest needs a restart."""
+
     async def run(self) -> None:
         """Receives until cancelled (a long connection, background refresh); a webhook channel may just return."""
 

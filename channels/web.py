@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, field
 
-from channels.channel import Accept, Health, Route
+from channels.channel import Accept, EntrySettings, Health, Route
 from channels.message import Answered, Delta, Failed, GatewayClosed, InboundMessage, Part, Progress
 from memory.conversation import AGENT_NAME, LaneKey, session_id, user_id
 
@@ -131,6 +131,9 @@ class WebChannel:
     def routes(self) -> Sequence[Route]:
         """None on the public listener: the console carries the web chat."""
         return ()
+
+    def apply(self, settings: EntrySettings) -> None:
+        """Nothing of its entry concerns it."""
 
     async def run(self) -> None:
         """Nothing to receive by itself."""

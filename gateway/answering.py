@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 from agents.agent import Agent
 from agents.model import Completion, ContextTooLong, ModelClient, ModelRequest
-from agents.models import Models
 from agents.prompt import compose, system_text
 from channels.message import Delta, Progress, Usage
 from gateway.inbox import Group
@@ -100,9 +99,8 @@ def user_turn(group: Group, agent: Agent, snapshot: Snapshot, now: float) -> Tur
 class Answering:
     """Turns a question into an answer, with `memory` before and after it."""
 
-    def __init__(self, memory: Memory, models: Callable[[], Models], clock: Callable[[], float]) -> None:
+    def __init__(self, memory: Memory, clock: Callable[[], float]) -> None:
         self._memory = memory
-        self._models = models
         self._clock = clock
 
     async def answer(self, question: Question, tell: Callable[[Progress], None], stopper: Stopper) -> Answer:
@@ -133,7 +131,7 @@ class Answering:
         return Answer(text, Usage(usage.prompt_tokens, usage.completion_tokens) if usage else None)
 
     async def _ask(self, question: Question, on_text: Callable[[str], None], stopper: Stopper) -> Completion | None:
-        client = self._models().client(question.snapshot.settings.model_for(question.agent.name))
+        client = question.snapshot.model(question.agent)
         settings = question.snapshot.context(question.agent, question.entry).window
         request = await self._request(question, client, settings, 1)
         call = client.complete(request, on_text)

@@ -5,25 +5,25 @@ import contextlib
 import logging
 import random
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from agents.models import Models
-from channels.channel import Channel, Route
+from channels.channel import Channel
 from channels.web import WebChannel
-from gateway import conversation_index, inbox
+from gateway import conversation_index, inbox, logs
 from gateway.channel_factory import make_channel
-from gateway.console.application import build_console
-from gateway.console.auth import ConsoleAuth
-from gateway.console.backend import AgentInfo
-from gateway.conversation_index import ConversationIndex, Page
+from gateway.console.application import Console
+from gateway.console.auth import console_token
+from gateway.console.backend import AgentInfo, ConversationPage
+from gateway.conversation_index import ConversationIndex
 from gateway.database import Database
 from gateway.inbox import Inbox
 from gateway.live_settings import LiveSettings
 from gateway.outbox import Outbox
 from gateway.pipeline import Pipeline
 from gateway.server import Listener, build_public
+from gateway.settings import Settings
 from gateway.snapshot import Snapshots
 from gateway.status import is_degraded, metrics, status
 from gateway.window_view import window_view
@@ -39,7 +39,7 @@ _CHANNEL_PAUSE_SECONDS = 5.0
 
 
 class App:
-    """One gateway on one workspace. `running()` is its whole life."""
+    """One gateway on one workspace. `running()` is its whole life; the console asks the rest."""
 
     def __init__(
         self,
@@ -52,37 +52,38 @@ class App:
         settings = live.current
         self.live = live
         self._clock = clock
+        self._rng = rng or random.SystemRandom()
         self._state = "starting"
+        self._tasks: asyncio.TaskGroup
         self._background: list[asyncio.Task[None]] = []
+        self._listeners: list[Listener] = []
+        self._console: Console | None = None
         self._lock = WorkspaceLock(workspace)
         self._workspace = workspace
         self._database = Database(workspace / "gateway.db", inbox.SCHEMA + conversation_index.SCHEMA)
         self._inbox = Inbox(self._database)
-        self.memory = Memory(workspace, durability=settings.memory.durability)
-        self.index = ConversationIndex(self._database, self.memory)
-        self.models = Models(settings.models)
-        self.channels: dict[str, Channel] = {}
-        self._tasks: asyncio.TaskGroup
+        self._memory = Memory(workspace, durability=settings.memory.durability)
+        self._index = ConversationIndex(self._database, self._memory)
+        self._snapshots = Snapshots(lambda: live.current)
+        self._channels: dict[str, Channel] = {}
         self._outbox = Outbox(
             self._inbox,
-            self.channels,
+            self._channels,
             patience=lambda: live.current.conversations.answer_after_restart,
             spawn=self._spawn,
             clock=clock,
-            rng=rng or random.SystemRandom(),
+            rng=self._rng,
         )
-        self.pipeline = Pipeline(
+        self._pipeline = Pipeline(
             inbox=self._inbox,
-            memory=self.memory,
-            index=self.index,
-            models=lambda: self.models,
-            snapshots=Snapshots(lambda: live.current),
-            channels=self.channels,
+            memory=self._memory,
+            index=self._index,
+            snapshots=self._snapshots,
+            channels=self._channels,
             outbox=self._outbox,
             spawn=self._spawn,
             clock=clock,
         )
-        live.on_change(self._settings_changed)
 
     # ---- life
 
@@ -90,76 +91,67 @@ class App:
     async def running(self, *, serve: bool = True) -> AsyncIterator["App"]:
         """Starts everything, yields, stops everything.
 
-        `serve` False: no ports and no platforms, only the web channel (the terminal chat). Raises WorkspaceBusy,
-        ListenFailed.
+        `serve` False: no ports and no platforms, only the web channel (for the terminal chat). Raises WorkspaceBusy,
+        ListenFailed, TokenUnusable, sqlite3.Error, OSError.
         """
-        await asyncio.to_thread(self._lock.acquire)
-        try:
-            async with contextlib.AsyncExitStack() as stack, asyncio.TaskGroup() as tasks:
-                self._tasks = tasks
-                listeners = await self._start(stack, serve)
-                try:
-                    yield self
-                finally:
-                    await self._stop(listeners)
-        finally:
-            await self._database.close()
-            await asyncio.to_thread(self._lock.release)
+        async with contextlib.AsyncExitStack() as stack:
+            await asyncio.to_thread(self._lock.acquire)
+            stack.callback(self._lock.release)
+            await asyncio.to_thread(self._database.open)
+            stack.push_async_callback(self._database.close)
+            stack.push_async_callback(self._memory.close)
+            stack.push_async_callback(self._snapshots.close)
+            self._tasks = await stack.enter_async_context(asyncio.TaskGroup())
+            stack.push_async_callback(self._stop)
+            await self._start(serve)
+            yield self
 
-    async def _start(self, stack: contextlib.AsyncExitStack, serve: bool) -> list[Listener]:
-        settings = self.live.current
-        await asyncio.to_thread(self._database.open)
-        stack.push_async_callback(self.memory.close)
-        stack.push_async_callback(self._close_models)
-        for name, entry in settings.channels.items():
-            if entry.enabled and (serve or (entry.kind or name) == "web"):
-                self.channels[name] = make_channel(name, entry, self.pipeline.accept, clock=self._clock)
-        listeners = await self._listen() if serve else []
-        await self.pipeline.recover()
-        self.pipeline.open()
-        for channel in self.channels.values():
-            self._background.append(self._spawn(self._run_channel(channel)))
-        self._background.append(self._spawn(self.live.watch()))
-        self._background.append(self._spawn(self._keep_house()))
+    async def _start(self, serve: bool) -> None:
+        for name, entry in self.live.current.enabled_channels().items():
+            if serve or entry.kind == "web":
+                self._channels[name] = make_channel(name, entry, self._pipeline.accept, clock=self._clock)
+        if serve:
+            await self._listen()
+        await self._pipeline.recover()
+        self._pipeline.open()
+        self.live.on_change(self._settings_changed)
+        background = [self.live.watch(), self._keep_house(), *map(self._run_channel, self._channels.values())]
+        self._background = [self._spawn(work) for work in background]
         self._state = "ready"
-        log.info("ready channels=%s", ",".join(self.channels))
-        return listeners
+        log.info("ready channels=%s", ",".join(self._channels))
 
-    async def _listen(self) -> list[Listener]:
+    async def _listen(self) -> None:
         settings = self.live.current
-        routes: list[Route] = [route for channel in self.channels.values() for route in channel.routes()]
+        routes = [route for channel in self._channels.values() for route in channel.routes()]
         public = build_public(routes, self._health, settings.server.max_body_bytes)
-        listeners = [Listener(public, settings.server.host, settings.server.port)]
+        await self._open_port(Listener(public, settings.server.host, settings.server.port))
         if settings.console.enabled:
-            self.auth = await asyncio.to_thread(ConsoleAuth.from_settings, settings.console, self._workspace)
-            console = build_console(self, self.auth, settings.console)
-            listeners.append(Listener(console, settings.console.host, settings.console.port, key="console"))
-        started: list[Listener] = []
-        try:
-            for listener in listeners:
-                await listener.start()
-                started.append(listener)
-        except BaseException:
-            for listener in started:
-                await listener.stop()
-            raise
-        return listeners
+            configured = settings.console.token.get_secret_value()
+            token = await asyncio.to_thread(console_token, configured, self._workspace)
+            proxies = settings.console.trusted_proxies
+            self._console = Console(self, token=token, host=settings.console.host, trusted_proxies=proxies)
+            app = self._console.app
+            await self._open_port(Listener(app, settings.console.host, settings.console.port, key="console"))
 
-    async def _stop(self, listeners: list[Listener]) -> None:
+    async def _open_port(self, listener: Listener) -> None:
+        await listener.start()
+        self._listeners.append(listener)
+
+    async def _stop(self) -> None:
         """The one order of stopping: take nothing new, finish what runs, send what is answered, close."""
         drain = self.live.current.server.drain
         end = self._clock() + drain
         self._state = "draining"
-        self.pipeline.close()
-        await asyncio.gather(*(channel.stop_receiving() for channel in self.channels.values()))
-        await self.pipeline.lanes.drain(drain)
+        self._pipeline.close()
+        await asyncio.gather(*(channel.stop_receiving() for channel in self._channels.values()))
+        await self._pipeline.lanes.drain(drain)
         await self._outbox.drain(max(end - self._clock(), 0.5))
-        for channel in self.channels.values():
+        for channel in self._channels.values():
             await channel.close()
         for task in self._background:
             task.cancel()
-        await asyncio.gather(*(listener.stop() for listener in listeners))
-        await self.index.flush()
+        await asyncio.gather(*(listener.stop() for listener in self._listeners))
+        await self._index.flush()
         log.info("stopped")
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
@@ -173,77 +165,79 @@ class App:
             try:
                 await channel.run()
                 return
-            except Exception:  # border of one channel
-                log.exception("channel failed entry=%s again_in=%.0fs", channel.name, _CHANNEL_PAUSE_SECONDS)
-            await asyncio.sleep(_CHANNEL_PAUSE_SECONDS)
+            except Exception as error:  # border of one channel
+                log.error("channel failed entry=%s error=%r", channel.name, error)
+                log.debug("channel failed", exc_info=True)
+            await asyncio.sleep(_CHANNEL_PAUSE_SECONDS * (1 + self._rng.random()))
 
     async def _keep_house(self) -> None:
-        """Makes the index anew once, then forgets ended messages that no platform repeats any more."""
+        """Forgets ended messages that no platform repeats any more; brings the index in line with the files."""
         while True:
             try:
-                if self._clock() >= 0:
-                    await self._inbox.purge(self._clock() - _KEEP_IDS_SECONDS)
-                await self.index.refresh()
-            except Exception:  # border of a background task
-                log.exception("housekeeping failed")
+                await self._inbox.purge(self._clock() - _KEEP_IDS_SECONDS)
+                await self._index.refresh()
+            except Exception as error:  # border of a background task
+                log.error("housekeeping failed error=%r", error)
             await asyncio.sleep(_HOUSEKEEPING_SECONDS)
 
-    def _settings_changed(self) -> None:
-        old, self.models = self.models, self.models.renew(self.live.current.models)
-        if old is not self.models:
-            log.info("models renewed")
+    def _settings_changed(self, old: Settings, new: Settings) -> None:
+        logs.set_level(new.log.level)
+        for name, channel in self._channels.items():
+            channel.apply(new.channels[name])
+        self._spawn(self._take_over())
 
-    async def _close_models(self) -> None:
-        await self.models.close()
+    async def _take_over(self) -> None:
+        try:
+            await self._snapshots.take_over()
+        except Exception as error:  # border: the old configuration goes on
+            log.error("config not taken over error=%r", error)
 
     def _health(self) -> tuple[int, str]:
         if self._state != "ready":
             return 503, self._state
-        return 200, "degraded" if is_degraded(self.channels, self.live) else "ok"
+        return 200, "degraded" if is_degraded(self._channels, self.live) else "ok"
 
     # ---- what the console asks
+
+    def login_link(self) -> str:
+        """A link to the web chat that logs in once. Raises LookupError when the console is off."""
+        if self._console is None:
+            raise LookupError("the console is off")
+        settings = self.live.current.console
+        return f"http://{settings.host}:{settings.port}{self._console.login_path()}"
 
     @property
     def web(self) -> WebChannel:
         """The web chat. Raises LookupError when it is off."""
-        for channel in self.channels.values():
+        for channel in self._channels.values():
             if isinstance(channel, WebChannel):
                 return channel
         raise LookupError("channels.web is off")
 
     async def conversations(
-        self, *, channel: str | None, user: str | None, q: str | None, before: str | None, limit: int
-    ) -> Page:
-        """One page of the conversations, newest first."""
-        return await self.index.page(channel=channel, user=user, q=q, before=before, limit=limit)
+        self, channel: str | None, user: str | None, q: str | None, before: str | None, limit: int
+    ) -> ConversationPage:
+        """One page of the conversations, newest first. Raises BadCursor."""
+        return await self._index.page(channel=channel, user=user, q=q, before=before, limit=limit)
 
-    async def history(self, conversation: ConversationId, before: int | None, limit: int) -> list[Turn] | None:
+    async def history(self, conversation: ConversationId, before: int | None, limit: int) -> Sequence[Turn] | None:
         """A page of turns in file order, the newest page first; None for a conversation that does not exist."""
-        if await self.memory.info(conversation) is None:
+        if await self._memory.info(conversation) is None:
             return None
-        return await self.memory.history(conversation, before, limit)
+        return await self._memory.history(conversation, before, limit)
 
-    async def window(self, conversation: ConversationId) -> dict[str, Any] | None:
-        """The window as it would be sent with the next question."""
-        entry = conversation.lane.channel
-        return await window_view(conversation, self.pipeline.snapshot(), self.memory, self.models, entry)
+    async def window(self, conversation: ConversationId) -> Mapping[str, Any] | None:
+        """The window as it would be sent with the next question; None for a conversation that does not exist."""
+        return await window_view(conversation, self._snapshots.now(), self._memory, conversation.lane.channel)
 
-    async def status(self) -> dict[str, Any]:
+    async def status(self) -> Mapping[str, Any]:
         """How the gateway is."""
-        return await status(self.channels, self.live, self._inbox, self.pipeline.lanes)
+        return await status(self._channels, self.live, self._inbox, self._pipeline.lanes)
 
     def agents(self) -> list[AgentInfo]:
         """The agents that can be chosen."""
-        return [AgentInfo(agent.name, agent.settings.description) for agent in self.pipeline.snapshot().agents]
+        return [AgentInfo(agent.name, agent.settings.description) for agent in self._snapshots.now().agents]
 
-    async def metrics(self) -> str:
+    def metrics(self) -> str:
         """Prometheus text."""
-        counts = await self._inbox.counts()
-        return metrics(
-            {
-                "up": 1,
-                "lanes_active": len(self.pipeline.lanes),
-                "inbox_waiting": counts["waiting"],
-                "parts_unsent": counts["unsent"],
-            }
-        )
+        return metrics({"up": 1, "lanes_active": len(self._pipeline.lanes)})

@@ -46,11 +46,12 @@ def run_command(arguments: Sequence[str]) -> int:
 
 
 def _with_settings(args: argparse.Namespace, live: LiveSettings) -> int:
+    args.workspace.mkdir(mode=0o700, parents=True, exist_ok=True)
     match args.command:
         case "run":
             from gateway.serving import serve
 
-            return serve(live, args.workspace)
+            return serve(live, args.config, args.workspace)
         case "chat":
             from gateway.terminal import chat
 
@@ -62,8 +63,7 @@ def _with_settings(args: argparse.Namespace, live: LiveSettings) -> int:
 
 
 async def _window(args: argparse.Namespace, live: LiveSettings) -> int:
-    from agents.models import Models
-    from gateway.snapshot import Snapshot
+    from gateway.snapshot import Snapshots
     from gateway.window_view import as_text, window_view
     from memory.conversation import ConversationId, InvalidId
     from memory.memory import Memory
@@ -73,13 +73,12 @@ async def _window(args: argparse.Namespace, live: LiveSettings) -> int:
     except InvalidId:
         print(f"{args.conversation} 不是会话编号；用 conversations 查看有哪些会话", file=sys.stderr)
         return 2
-    memory, models = Memory(args.workspace), Models(live.current.models)
+    memory, snapshots = Memory(args.workspace), Snapshots(lambda: live.current)
     try:
-        snapshot = Snapshot(live.current)
-        view = await window_view(conversation, snapshot, memory, models, conversation.lane.channel)
+        view = await window_view(conversation, snapshots.now(), memory, conversation.lane.channel)
     finally:
         await memory.close()
-        await models.close()
+        await snapshots.close()
     if view is None:
         print(f"没有会话 {conversation}；用 conversations 查看有哪些会话", file=sys.stderr)
         return 2
@@ -98,14 +97,14 @@ async def _conversations(args: argparse.Namespace) -> int:
     shown = [
         info
         for info in sorted(infos, key=lambda info: info.last, reverse=True)
-        if args.user in (None, info.conversation.lane.user) and args.channel in (None, info.conversation.lane.channel)
+        if args.user in (None, info.id.lane.user) and args.channel in (None, info.id.lane.channel)
     ]
     if args.json:
-        rows = [{"id": str(i.conversation), "turns": i.items, "last": i.last, "bytes": i.bytes} for i in shown]
+        rows = [{"id": str(i.id), "turns": i.items, "last": i.last, "bytes": i.bytes} for i in shown]
         print(json.dumps({"conversations": rows}, ensure_ascii=False, indent=2))
     else:
         for info in shown:
-            print(f"{info.conversation}  {info.items} 条  {info.last}  {info.bytes} 字节")
+            print(f"{info.id}  {info.items} 条  {info.last}  {info.bytes} 字节")
         print(f"共 {len(shown)} 个会话")
     return 0
 

@@ -2,8 +2,8 @@
 
 import sqlite3
 from collections.abc import Iterable
-from dataclasses import dataclass
 
+from gateway.console.backend import BadCursor, ConversationItem, ConversationPage
 from gateway.database import Database
 from memory.conversation import ConversationId
 from memory.memory import Memory
@@ -16,24 +16,6 @@ CREATE TABLE IF NOT EXISTS conversations (
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS conversations_newest ON conversations (last DESC, id DESC);
 """
-
-
-@dataclass(frozen=True, slots=True)
-class Listed:
-    """One conversation in a listing: items in its file, ISO time of the last one, size in bytes."""
-
-    id: str
-    turns: int
-    last: str
-    bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Page:
-    """One page of a listing, newest first; `before` is the cursor of the next page, None on the last."""
-
-    items: tuple[Listed, ...]
-    before: str | None
 
 
 class ConversationIndex:
@@ -54,10 +36,18 @@ class ConversationIndex:
         infos = [info for each in touched if (info := await self._memory.info(each)) is not None]
         await self._write(infos)
 
-    async def rebuild(self) -> None:
-        """Makes the index anew from the files."""
+    async def refresh(self) -> None:
+        """Brings the index in line with the files: after a crash, or when a person copied or removed some."""
         infos = await self._memory.scan()
-        await self._database.run(lambda db: db.execute("DELETE FROM conversations"))
+        there = [(str(info.id),) for info in infos]
+
+        def work(db: sqlite3.Connection) -> None:
+            db.execute("CREATE TEMP TABLE IF NOT EXISTS there (id TEXT PRIMARY KEY)")
+            db.execute("DELETE FROM there")
+            db.executemany("INSERT INTO there VALUES (?)", there)
+            db.execute("DELETE FROM conversations WHERE id NOT IN (SELECT id FROM there)")
+
+        await self._database.run(work)
         await self._write(infos)
 
     async def page(
@@ -68,28 +58,28 @@ class ConversationIndex:
         q: str | None = None,
         before: str | None = None,
         limit: int = 50,
-    ) -> Page:
-        """Conversations, newest first; `q` is part of an id. Raises ValueError for a cursor that is none of ours."""
+    ) -> ConversationPage:
+        """Conversations, newest first; `q` is part of an id. Raises BadCursor."""
         await self.flush()
         where, values = _conditions(channel, user, q, before)
         sql = f"SELECT * FROM conversations WHERE {where} ORDER BY last DESC, id DESC LIMIT ?"
 
-        def work(db: sqlite3.Connection) -> list[Listed]:
+        def work(db: sqlite3.Connection) -> list[ConversationItem]:
             rows = db.execute(sql, (*values, limit + 1))
-            return [Listed(row["id"], row["turns"], row["last"], row["bytes"]) for row in rows]
+            return [
+                ConversationItem(ConversationId.parse(row["id"]), row["turns"], row["last"] or None, row["bytes"])
+                for row in rows
+            ]
 
         found = await self._database.run(work)
         items = tuple(found[:limit])
-        return Page(items, f"{items[-1].last}|{items[-1].id}" if len(found) > limit else None)
+        return ConversationPage(items, f"{items[-1].last or ''}|{items[-1].id}" if len(found) > limit else None)
 
     async def _write(self, infos: Iterable[FileInfo]) -> None:
-        rows = [
-            (str(i.conversation), i.conversation.lane.user, i.conversation.lane.channel, i.items, i.last, i.bytes)
-            for i in infos
-        ]
+        rows = [(str(i.id), i.id.lane.user, i.id.lane.channel, i.items, i.last, i.bytes) for i in infos]
         if rows:
             sql = "INSERT OR REPLACE INTO conversations (id, user, channel, turns, last, bytes) VALUES (?,?,?,?,?,?)"
-            await self._database.run(lambda db: db.executemany(sql, rows))
+            await self._database.run(lambda db: db.executemany(sql, rows) and None)
 
 
 def _conditions(
@@ -108,7 +98,7 @@ def _conditions(
     if before:
         last, bar, identity = before.rpartition("|")
         if not bar:
-            raise ValueError("no cursor of ours")
+            raise BadCursor("before 不是本接口给出的游标")
         parts.append("(last, id) < (?, ?)")
         values += [last, identity]
     return " AND ".join(parts), tuple(values)

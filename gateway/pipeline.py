@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 from agents.model import ModelError
-from agents.models import Models
 from channels.channel import Channel
 from channels.message import (
     Admission,
@@ -30,11 +29,11 @@ from gateway.lanes import Lanes, Waiting, Work
 from gateway.limits import OncePerMinute, RateLimit, refused_by_policy
 from gateway.outbox import Outbox
 from gateway.router import LaneState, by_rules, route
-from gateway.snapshot import Snapshot, Snapshots
+from gateway.snapshot import Snapshots
 from memory.conversation import ConversationId, LaneKey
+from memory.errors import StoreError
 from memory.memory import Memory
 from memory.sanitise import storable
-from memory.store import StoreError
 
 log = logging.getLogger("sanqiao.pipeline")
 
@@ -50,7 +49,6 @@ class Pipeline:
         inbox: Inbox,
         memory: Memory,
         index: ConversationIndex,
-        models: Callable[[], Models],
         snapshots: Snapshots,
         channels: Mapping[str, Channel],
         outbox: Outbox,
@@ -65,7 +63,7 @@ class Pipeline:
         self._outbox = outbox
         self._clock = clock
         self._states = LaneStates(inbox)
-        self._answering = Answering(memory, models, clock)
+        self._answering = Answering(memory, clock)
         self._answers: dict[LaneKey, Stopper] = {}
         self._rate = RateLimit()
         self._told = OncePerMinute()
@@ -275,7 +273,3 @@ class Pipeline:
             self.lanes.put_rerun(group)
         for lane in await self._inbox.waiting_lanes():
             self.lanes.refill(LaneKey.parse(lane))
-
-    def snapshot(self) -> Snapshot:
-        """The configuration that holds now."""
-        return self._snapshots.now()

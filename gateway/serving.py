@@ -5,12 +5,14 @@ import os
 import signal
 import sys
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 from gateway import logs
 from gateway.app import App
+from gateway.console.auth import TokenUnusable
 from gateway.live_settings import LiveSettings
 from gateway.server import ListenFailed
-from gateway.workspace_lock import WorkspaceBusy
+from gateway.workspace_lock import WorkspaceError
 
 _CHANNEL_NAMES = {
     "feishu": "飞书",
@@ -22,23 +24,22 @@ _CHANNEL_NAMES = {
 }
 
 
-def serve(live: LiveSettings, workspace: Path) -> int:
+def serve(live: LiveSettings, config: Path, workspace: Path) -> int:
     """Serves until SIGTERM or SIGINT; returns 0 after draining, 2 when it cannot run."""
-    logs.configure(live.current.log)
-    workspace.mkdir(mode=0o700, parents=True, exist_ok=True)
+    logs.configure(live.current.log, zone=ZoneInfo(live.current.timezone))
     try:
-        return asyncio.run(_serve(App(live, workspace)))
-    except* (WorkspaceBusy, ListenFailed) as group:
+        return asyncio.run(_serve(App(live, workspace), config))
+    except* (WorkspaceError, ListenFailed, TokenUnusable) as group:
         for error in group.exceptions:
             print(error, file=sys.stderr)
     return 2
 
 
-async def _serve(app: App) -> int:
+async def _serve(app: App, config: Path) -> int:
     stop = asyncio.Event()
     _stop_on_signals(stop)
     async with app.running():
-        print(_welcome(app), flush=True)
+        print(_welcome(app, config), flush=True)
         await stop.wait()
     return 0
 
@@ -56,7 +57,7 @@ def _stop_on_signals(stop: asyncio.Event) -> None:
         loop.add_signal_handler(number, on_signal)
 
 
-def _welcome(app: App) -> str:
+def _welcome(app: App, config: Path) -> str:
     settings = app.live.current
     lines = ["", "三桥已启动。"]
     if settings.console.enabled:
@@ -65,11 +66,11 @@ def _welcome(app: App) -> str:
     missing = [kind for kind in _CHANNEL_NAMES if kind not in settings.channels]
     if off or missing:
         names = "、".join(f"{_CHANNEL_NAMES.get(name, name)}（{name}）" for name in dict.fromkeys([*off, *missing]))
-        lines.append(f"  未启用的渠道：{names}；在 {app.live.config_dir}/gateway.yaml 的 channels 下打开")
+        lines.append(f"  未启用的渠道：{names}；在 {config}/gateway.yaml 的 channels 下打开")
     if settings.demo_stands_in:
         lines += [
             "  现在由离线的演示模型回答。接入真实模型：在 "
-            f"{app.live.config_dir}/.env 写入 OPENAI_BASE_URL、OPENAI_API_KEY、OPENAI_MODEL，然后重新启动",
+            f"{config}/.env 写入 OPENAI_BASE_URL、OPENAI_API_KEY、OPENAI_MODEL，然后重新启动",
             "    例如 DeepSeek：https://api.deepseek.com/v1，通义千问：https://dashscope.aliyuncs.com/compatible-mode/v1",
         ]
     lines += [f"  提示：{note}" for note in settings.notes]

@@ -1,11 +1,14 @@
 """One configuration, ready for use: what is derived from the settings once, when they change."""
 
+import asyncio
 from collections.abc import Callable
 from datetime import datetime
 from functools import cached_property
 from zoneinfo import ZoneInfo
 
 from agents.agent import Agent, Intents
+from agents.model import ModelClient
+from agents.models import Models
 from agents.registry import Agents
 from channels.channel import EntrySettings
 from gateway.lanes import Merging
@@ -16,10 +19,11 @@ from memory.masking import Masking
 
 
 class Snapshot:
-    """The settings with the agents, rules, texts and maskings made from them; never changed."""
+    """The settings with the agents, rules, texts, maskings and models made from them; never changed."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, models: Models) -> None:
         self.settings = settings
+        self.models = models
         self.agents = Agents(settings.agents, settings.agent.default)
         self.texts = Texts(settings.texts)
         self.zone = ZoneInfo(settings.timezone)
@@ -53,21 +57,36 @@ class Snapshot:
         """What is made unreadable before this agent's texts are stored or sent to a model."""
         return self._maskings[agent.name]
 
+    def model(self, agent: Agent) -> ModelClient:
+        """The model this agent asks."""
+        return self.models.client(self.settings.model_for(agent.name))
+
     def iso(self, now: float) -> str:
         """Unix seconds as ISO 8601 with milliseconds and the offset of the configured zone."""
         return datetime.fromtimestamp(now, self.zone).isoformat(timespec="milliseconds")
 
 
 class Snapshots:
-    """The snapshot of the settings that hold now; made anew only when they changed."""
+    """The snapshot that holds now. Settings and models change together or not at all."""
 
     def __init__(self, current: Callable[[], Settings]) -> None:
+        """Reads what `current` says; imports what its models need (blocking: before the event loop runs)."""
         self._current = current
-        self._made: Snapshot | None = None
+        settings = current()
+        self._made = Snapshot(settings, Models(settings.models))
+        self._taking = asyncio.Lock()
 
     def now(self) -> Snapshot:
         """The snapshot; keep it for the length of one answer, so that a change does not fall into the middle."""
-        settings = self._current()
-        if self._made is None or self._made.settings is not settings:
-            self._made = Snapshot(settings)
         return self._made
+
+    async def take_over(self) -> None:
+        """Makes the snapshot of the settings that are current by now."""
+        async with self._taking:
+            settings = self._current()
+            if settings is not self._made.settings:
+                self._made = Snapshot(settings, await self._made.models.renew(settings.models))
+
+    async def close(self) -> None:
+        """Ends the models' connections."""
+        await self._made.models.close()

@@ -26,7 +26,6 @@ async def chat(live: LiveSettings, workspace: Path, *, agent: str | None, messag
     if agent is not None and agent not in settings.agents:
         print(f"没有名为 {agent} 的智能体；可用的有：{'、'.join(sorted(settings.agents))}", file=sys.stderr)
         return 2
-    workspace.mkdir(mode=0o700, parents=True, exist_ok=True)
     user = getpass.getuser()
     try:
         async with App(live, workspace).running(serve=False) as app:

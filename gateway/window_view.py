@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from agents.models import Models
 from gateway.answering import room_for, system_of
 from gateway.snapshot import Snapshot
 from memory.conversation import ConversationId
@@ -14,13 +13,13 @@ _ROLES = {"user": "用户", "assistant": "助手", "tool": "工具", "reset": "�
 
 
 async def window_view(
-    conversation: ConversationId, snapshot: Snapshot, memory: Memory, models: Models, entry: str
+    conversation: ConversationId, snapshot: Snapshot, memory: Memory, entry: str
 ) -> dict[str, Any] | None:
     """The form of ``window --json`` (CONTRACT §3); None for a conversation without a file or without its agent."""
     if conversation.agent not in snapshot.agents or await memory.info(conversation) is None:
         return None
     agent = snapshot.agents.get(conversation.agent)
-    client = models.client(snapshot.settings.model_for(agent.name))
+    client = snapshot.model(agent)
     settings = snapshot.context(agent, entry).window
     system = system_of(agent, conversation, None)
     window = await memory.window(conversation, settings, question=None, room=room_for(client, system))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from channels.access_token import TokenError
-from channels.channel import Accept, Health, Route
+from channels.channel import Accept, EntrySettings, Health, Route
 from channels.feishu.api import ApiError, FeishuApi
 from channels.feishu.delivery import Delivery
 from channels.feishu.events import Bot, read_event
@@ -68,7 +68,7 @@ class FeishuChannel:
         path = f"/{_KIND}" if self._name == _KIND else f"/{_KIND}/{self._name}"
         return (Route("POST", path, self._webhook.handle),)
 
-    def apply(self, settings: FeishuSettings) -> None:
+    def apply(self, settings: EntrySettings) -> None:
         """Takes over what may change while running: the group policy. All else needs a restart."""
         self._bot = replace(self._bot, group_policy=settings.group_policy)
 
