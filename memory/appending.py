@@ -1,0 +1,260 @@
+"""Appends to conversation files, in worker threads: whole or not there at all, after whatever was done to the file.
+
+Each append opens the file anew (an editor may have replaced it), holds it under `flock` and writes once. The end of a
+file is remembered, so that nothing is read until someone else touches it.
+"""
+
+import contextlib
+import errno
+import fcntl
+import logging
+import os
+import random
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from memory.conversation import ConversationId, Role, Turn
+from memory.errors import StoreBusy, typed_errors
+from memory.folder import kept_aside, open_file, opened_folder, write_all
+from memory.repair import KNOWN_IDS, Ending, adopted, as_bytes, clean, inspect
+from memory.tail import read_range, whole
+
+log = logging.getLogger("sanqiao.memory")
+
+FOLDER = "conversations"
+LOCK_WAIT = 10.0
+"""Seconds an append waits for another process that holds the file."""
+_TRIES = 10
+"""How often a file is opened anew because it was replaced or repaired meanwhile."""
+
+
+def path_of(conversation: ConversationId) -> str:
+    """A conversation's file, from the workspace."""
+    return f"{FOLDER}/{conversation.lane.user}/{conversation.file_name}"
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """What is known of a file's end as long as `stamp` (inode, size, mtime in ns) is the file's."""
+
+    stamp: tuple[int, int, int]
+    n: int
+    epoch: int
+    ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Open:
+    """A conversation's file, open and locked, with its folder; `created` a moment ago, by us."""
+
+    conversation: ConversationId
+    folder: int
+    fd: int
+    created: bool
+
+    @property
+    def stamp(self) -> tuple[int, int, int]:
+        found = os.fstat(self.fd)
+        return found.st_ino, found.st_size, found.st_mtime_ns
+
+    def current(self) -> bool:
+        """Whether the path still leads to this file."""
+        try:
+            found = os.stat(self.conversation.file_name, dir_fd=self.folder, follow_symlinks=False)
+        except FileNotFoundError:
+            return False
+        mine = os.fstat(self.fd)
+        return (found.st_dev, found.st_ino) == (mine.st_dev, mine.st_ino)
+
+
+def _lock(fd: int, subject: str, deadline: float) -> None:
+    """Takes the lock between processes. Raises StoreBusy."""
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise StoreBusy(f"{subject} 被另一个进程占用超过 {LOCK_WAIT:.0f} 秒；请检查是否有两个网关") from None
+            time.sleep(random.uniform(0.001, 0.01))
+
+
+def numbered(turns: Sequence[Turn], n: int, epoch: int, known: Sequence[str]) -> list[Turn]:
+    """The turns to append after ordinal `n` in `epoch`: cleaned, numbered, without those whose id is known."""
+    seen, found = set(known), []
+    for turn in map(clean, turns):
+        if turn.id in seen:
+            continue
+        seen.update((turn.id, *turn.ids))
+        n, epoch = n + 1, epoch + (turn.role is Role.RESET)
+        found.append(replace(turn, n=n, epoch=epoch))
+    return found
+
+
+class Appender:
+    """The writing side of the store; thread-safe. Every method blocks."""
+
+    def __init__(self, workspace: Path, *, sync: bool, remembered: int = 2048) -> None:
+        self._workspace = workspace
+        self._sync = sync
+        self._remembered = remembered
+        self._states: OrderedDict[ConversationId, _State] = OrderedDict()
+        self._guard = threading.Lock()
+
+    def append(self, conversation: ConversationId, turns: Sequence[Turn]) -> list[Turn]:
+        """Appends in one write; returns the turns written, with ordinal and epoch.
+
+        Raises StoreError; then the file is as it was.
+        """
+        subject = path_of(conversation)
+        deadline = time.monotonic() + LOCK_WAIT
+        with typed_errors(subject):
+            for _ in range(_TRIES):
+                with self._opened(conversation, deadline) as file:
+                    if file is None:
+                        continue
+                    state = self._state(file)
+                    if state is not None:
+                        return self._append(file, state, turns)
+        raise StoreBusy(f"{subject} 不断被替换；请检查是否有别的程序在改写它")
+
+    def sync(self, conversation: ConversationId) -> None:
+        """Puts what was appended on the disk. Raises StoreError; a file that is gone needs nothing."""
+        subject = path_of(conversation)
+        where = opened_folder(self._workspace, FOLDER, conversation.lane.user)
+        with typed_errors(subject), contextlib.suppress(FileNotFoundError), where as folder:
+            fd = open_file(folder, conversation.file_name, os.O_RDONLY)
+            try:
+                os.fdatasync(fd)
+            finally:
+                os.close(fd)
+
+    @contextlib.contextmanager
+    def _opened(self, conversation: ConversationId, deadline: float) -> Iterator[_Open | None]:
+        """The file, made if need be, locked; None where it was replaced between opening and locking."""
+        with opened_folder(self._workspace, FOLDER, conversation.lane.user, create=True) as folder:
+            flags, name = os.O_RDWR | os.O_APPEND, conversation.file_name
+            created = False
+            try:
+                fd = open_file(folder, name, flags)
+            except FileNotFoundError:
+                fd = open_file(folder, name, flags | os.O_CREAT)
+                created = True
+            try:
+                _lock(fd, path_of(conversation), deadline)
+                file = _Open(conversation, folder, fd, created)
+                yield file if file.current() else None
+            finally:
+                os.close(fd)
+
+    def _append(self, file: _Open, state: _State, turns: Sequence[Turn]) -> list[Turn]:
+        fresh = numbered(turns, state.n, state.epoch, state.ids)
+        if not fresh:
+            return []
+        self._write(file, as_bytes(fresh))
+        ids = (*state.ids, *(name for turn in fresh for name in (*turn.ids, turn.id)))[-KNOWN_IDS:]
+        self._remember(file, fresh[-1].n, fresh[-1].epoch, ids)
+        return fresh
+
+    def _write(self, file: _Open, data: bytes) -> None:
+        """One write; after a short one or an error the file is cut back to what it was."""
+        size = os.fstat(file.fd).st_size
+        try:
+            if os.write(file.fd, data) != len(data):
+                raise OSError(errno.ENOSPC, "short write")
+            if self._sync:
+                os.fdatasync(file.fd)
+                if size == 0:
+                    os.fsync(file.folder)
+        except OSError:
+            self._forget(file.conversation)
+            os.ftruncate(file.fd, size)
+            if size == 0:
+                os.unlink(file.conversation.file_name, dir_fd=file.folder)
+            raise
+
+    # ---- what is known of a file's end
+
+    def _remember(self, file: _Open, n: int, epoch: int, ids: tuple[str, ...]) -> _State:
+        state = _State(file.stamp, n, epoch, ids)
+        with self._guard:
+            self._states[file.conversation] = state
+            self._states.move_to_end(file.conversation)
+            if len(self._states) > self._remembered:
+                self._states.popitem(last=False)
+        return state
+
+    def _forget(self, conversation: ConversationId) -> None:
+        with self._guard:
+            self._states.pop(conversation, None)
+
+    def _state(self, file: _Open) -> _State | None:
+        """What is at the end of the file, from memory or by reading it; None if it was replaced by a mended one."""
+        stamp = file.stamp
+        with self._guard:
+            known = self._states.get(file.conversation)
+        if known is not None and known.stamp == stamp:
+            return known
+        size = stamp[1]
+        if size == 0:
+            if not file.created:
+                log.warning("file_empty path=%s", path_of(file.conversation))
+            return self._remember(file, -1, 0, ())
+        ending = inspect(file.fd, size)
+        if ending.edited or not ending.readable:
+            self._mend(file, size)
+            return None
+        if ending.torn:
+            self._cut(file, ending, size)
+        return self._remember(file, ending.n, ending.epoch, ending.ids)
+
+    def _cut(self, file: _Open, ending: Ending, size: int) -> None:
+        """Takes off what an interrupted write left, and keeps it."""
+        raw = read_range(file.fd, size - ending.size, ending.size)
+        kept = self._keep(file, "torn", raw)
+        os.ftruncate(file.fd, ending.size)
+        os.fsync(file.fd)
+        log.warning("file_torn path=%s cut_bytes=%d kept=%s", path_of(file.conversation), len(raw), kept)
+
+    def _mend(self, file: _Open, size: int) -> None:
+        """Adopts a file that a person wrote or changed; one without any readable item is put aside."""
+        raw = read_range(file.fd, size, 0)
+        turns = whole(raw)
+        name, subject = file.conversation.file_name, path_of(file.conversation)
+        if not turns:
+            kept = self._keep(file, "unreadable", raw)
+            os.unlink(name, dir_fd=file.folder)
+            os.fsync(file.folder)
+            log.warning("file_unreadable path=%s bytes=%d kept=%s", subject, size, kept)
+            return
+        at = datetime.fromtimestamp(os.fstat(file.fd).st_mtime, UTC).astimezone().isoformat(timespec="milliseconds")
+        mended = as_bytes(adopted(turns, at))
+        kept = self._keep(file, "edited", raw)
+        self._replace(file, mended)
+        log.warning("file_adopted path=%s items=%d kept=%s", subject, len(turns), kept)
+
+    def _replace(self, file: _Open, data: bytes) -> None:
+        """Puts a new file in the place of the old one, whole at every moment."""
+        name = file.conversation.file_name
+        new = f".{name}.new"
+        fd = open_file(file.folder, new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        try:
+            write_all(fd, data)
+            os.fsync(fd)
+            os.rename(new, name, src_dir_fd=file.folder, dst_dir_fd=file.folder)
+            os.fsync(file.folder)
+        except OSError:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(new, dir_fd=file.folder)
+            raise
+        finally:
+            os.close(fd)
+
+    def _keep(self, file: _Open, kind: str, raw: bytes) -> str:
+        name = file.conversation.file_name
+        return kept_aside(self._workspace, file.conversation.lane.user, name, kind, raw)

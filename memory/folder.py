@@ -1,0 +1,85 @@
+"""Folders and files below the workspace, opened step by step from descriptors: no link is followed, nothing leaves."""
+
+import contextlib
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+@contextlib.contextmanager
+def opened_folder(workspace: Path, *names: str, create: bool = False) -> Iterator[int]:
+    """A descriptor of ``workspace/names…``; missing folders are made (0700) with `create`, and made durable.
+
+    Raises OSError: FileNotFoundError, NotADirectoryError for anything but a folder (a link too).
+    """
+    if create and not workspace.is_dir():
+        workspace.mkdir(mode=0o700, parents=True, exist_ok=True)
+    fd = os.open(workspace, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for name in names:
+            inner = _inner(fd, name, create=create)
+            os.close(fd)
+            fd = inner
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _inner(fd: int, name: str, *, create: bool) -> int:
+    if name in ("", ".", "..") or "/" in name:
+        raise NotADirectoryError(f"no folder name: {name!r}")
+    try:
+        return os.open(name, _FOLDER, dir_fd=fd)
+    except FileNotFoundError:
+        if not create:
+            raise
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(name, 0o700, dir_fd=fd)
+        os.fsync(fd)
+    return os.open(name, _FOLDER, dir_fd=fd)
+
+
+def open_file(folder: int, name: str, flags: int) -> int:
+    """A descriptor of an ordinary file; made with 0600. Raises OSError, also for links, pipes and devices."""
+    if name in ("", ".", "..") or "/" in name:
+        raise FileNotFoundError(f"no file name: {name!r}")
+    fd = os.open(name, flags | _FILE, 0o600, dir_fd=folder)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError(f"no ordinary file: {name}")
+    return fd
+
+
+def write_all(fd: int, data: bytes) -> None:
+    """Writes everything to a file nobody reads yet. Raises OSError."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+def kept_aside(workspace: Path, user: str, name: str, kind: str, raw: bytes) -> str:
+    """Writes `raw` durably to a new file ``quarantine/{user}/{name}.{kind}-{number}``; returns its path from there.
+
+    Raises OSError.
+    """
+    with opened_folder(workspace, "quarantine", user, create=True) as folder:
+        taken = set(os.listdir(folder))
+        number = next(i for i in range(1, len(taken) + 2) if f"{name}.{kind}-{i}" not in taken)
+        while True:
+            target = f"{name}.{kind}-{number}"
+            try:
+                fd = open_file(folder, target, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+                break
+            except FileExistsError:
+                number += 1
+        try:
+            write_all(fd, raw)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        os.fsync(folder)
+    return f"quarantine/{user}/{target}"

@@ -1,0 +1,247 @@
+"""The conversation files: appended to one write at a time, read from the end, listed from the folders."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeVar
+
+from memory.appending import FOLDER, Appender, path_of
+from memory.conversation import ConversationId, InvalidId, LaneKey, Role, Turn
+from memory.errors import StoreError, StoreUnavailable, typed_errors
+from memory.folder import open_file, opened_folder
+from memory.tail import Backwards, read_range, whole
+
+log = logging.getLogger("sanqiao.memory")
+
+DURABILITIES = ("sync", "batch", "none")
+BATCH = 0.05
+"""Seconds within which an append of durability ``batch`` is put on the disk."""
+
+_Result = TypeVar("_Result")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileInfo:
+    """One conversation file: its id, number of items, time of the last one (ISO 8601, "" if unknown), bytes."""
+
+    id: ConversationId
+    items: int
+    last: str
+    bytes: int
+
+
+class ConversationStore:
+    """All conversation files of one workspace. Coroutines belong to one event loop; the rest to worker threads."""
+
+    def __init__(self, workspace: Path, *, durability: str = "sync", threads: int = 8) -> None:
+        if durability not in DURABILITIES:
+            raise ValueError(f"durability: {durability!r} is none of {', '.join(DURABILITIES)}")
+        self._workspace = workspace
+        self._durability = durability
+        self._appender = Appender(workspace, sync=durability == "sync")
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="conversation-files")
+        self._locks: weakref.WeakValueDictionary[ConversationId, asyncio.Lock] = weakref.WeakValueDictionary()
+        self._unsynced: set[ConversationId] = set()
+        self._syncing: asyncio.Task[None] | None = None
+        self._closed = False
+
+    async def run(self, work: Callable[[], _Result]) -> _Result:
+        """Runs `work` in the store's threads; once begun it goes on to its end even if the caller is cancelled.
+
+        Raises StoreUnavailable once the store is closed.
+        """
+        if self._closed:
+            raise StoreUnavailable(f"会话文件已关闭（{self._workspace}）；网关正在停止")
+        return await asyncio.shield(asyncio.get_running_loop().run_in_executor(self._pool, work))
+
+    # ---- writing
+
+    async def append(self, conversation: ConversationId, turns: Sequence[Turn]) -> list[Turn]:
+        """Appends `turns` in one write; returns those that were written, with ordinal and epoch.
+
+        Left out are turns whose id is among the file's newest ones. Returns when they are as durable as `durability`
+        says: ``sync`` on the disk, ``batch`` within `BATCH` seconds, ``none`` when the system likes. Raises
+        StoreError; then none of them is in the file. Cancelled, they may or may not be in it.
+        """
+        if not turns:
+            return []
+        lock = self._locks.setdefault(conversation, asyncio.Lock())
+        async with lock:
+            written = await self.run(lambda: self._append(conversation, turns))
+        if self._unsynced and not self._closed and (self._syncing is None or self._syncing.done()):
+            self._syncing = asyncio.create_task(self._sync_soon())
+        return written
+
+    def _append(self, conversation: ConversationId, turns: Sequence[Turn]) -> list[Turn]:
+        written = self._appender.append(conversation, turns)
+        if written and self._durability == "batch":
+            self._unsynced.add(conversation)
+        return written
+
+    async def _sync_soon(self) -> None:
+        """Puts on the disk what was appended meanwhile; owned by the store, awaited by `close`."""
+        while self._unsynced:
+            await asyncio.sleep(BATCH)
+            await asyncio.get_running_loop().run_in_executor(self._pool, self._sync_all)
+
+    def _sync_all(self) -> None:
+        while self._unsynced:
+            conversation = self._unsynced.pop()
+            try:
+                self._appender.sync(conversation)
+            except StoreError as error:
+                log.error("file_not_synced path=%s error=%s", path_of(conversation), error)
+
+    async def close(self) -> None:
+        """Waits for what runs, and puts on the disk what is not there yet. Calls after it raise StoreUnavailable."""
+        self._closed = True
+        if self._syncing is not None:
+            await self._syncing
+        await asyncio.to_thread(self._pool.shutdown)
+        await asyncio.to_thread(self._sync_all)
+
+    # ---- reading, in worker threads
+
+    def backwards(
+        self, conversation: ConversationId, *, before: int | None = None, unlimited: bool = False
+    ) -> Backwards:
+        """The turns, newest first; none if there is no file. Close it (context manager). Raises StoreError.
+
+        `before` passes over turns whose ordinal is not below it. `unlimited` reads on to the file's start.
+        """
+        fd = self._open(conversation)
+        try:
+            return Backwards(fd, limited=not unlimited, before=before)
+        except BaseException:
+            if fd is not None:
+                os.close(fd)
+            raise
+
+    def full(self, conversation: ConversationId) -> list[Turn]:
+        """Every turn in order, by reading the whole file: for repairs and tests. Raises StoreError."""
+        with typed_errors(path_of(conversation)):
+            fd = self._open(conversation)
+            if fd is None:
+                return []
+            try:
+                return whole(read_range(fd, os.fstat(fd).st_size, 0))
+            finally:
+                os.close(fd)
+
+    def _open(self, conversation: ConversationId) -> int | None:
+        where = opened_folder(self._workspace, FOLDER, conversation.lane.user)
+        with typed_errors(path_of(conversation)), contextlib.suppress(FileNotFoundError), where as folder:
+            return open_file(folder, conversation.file_name, os.O_RDONLY)
+        return None
+
+    # ---- reading, from the event loop
+
+    async def history(self, conversation: ConversationId, before: int | None, limit: int) -> list[Turn]:
+        """The newest `limit` turns with an ordinal below `before` (None: of all), in the file's order.
+
+        Raises StoreError.
+        """
+        return await self.run(lambda: self._history(conversation, before, limit))
+
+    def _history(self, conversation: ConversationId, before: int | None, limit: int) -> list[Turn]:
+        page: list[Turn] = []
+        with typed_errors(path_of(conversation)), self.backwards(conversation, before=before, unlimited=True) as tail:
+            while len(page) < limit and (turn := next(tail, None)) is not None:
+                page.append(turn)
+        if any(turn.n < 0 for turn in page):  # a person's file, not adopted yet: its ordinals are its places
+            turns = [replace(turn, n=n) for n, turn in enumerate(self.full(conversation))]
+            return [turn for turn in turns if before is None or turn.n < before][-limit:]
+        return page[::-1]
+
+    async def answer_to(self, conversation: ConversationId, question: str) -> list[Turn]:
+        """The turns that belong to the user turn with this id, in order; [] if none stands in the file's tail.
+
+        Raises StoreError.
+        """
+        return await self.run(lambda: self._answer_to(conversation, question))
+
+    def _answer_to(self, conversation: ConversationId, question: str) -> list[Turn]:
+        found: list[Turn] = []
+        with typed_errors(path_of(conversation)), self.backwards(conversation) as tail:
+            for turn in tail:
+                if turn.to == question:
+                    found.append(turn)
+                elif turn.role is Role.USER and question in (turn.id, *turn.ids):
+                    break
+        return found[::-1]
+
+    async def last(self, conversation: ConversationId) -> Turn | None:
+        """The newest turn; None without a file or a readable turn. Raises StoreError."""
+        return await self.run(lambda: self._last(conversation))
+
+    def _last(self, conversation: ConversationId) -> Turn | None:
+        with typed_errors(path_of(conversation)), self.backwards(conversation) as tail:
+            return next(tail, None)
+
+    # ---- listing
+
+    async def info(self, conversation: ConversationId) -> FileInfo | None:
+        """What `scan` tells of one conversation; None without a file. Raises StoreError."""
+        return await self.run(lambda: self._info(conversation))
+
+    def _info(self, conversation: ConversationId) -> FileInfo | None:
+        fd = self._open(conversation)
+        if fd is None:
+            return None
+        with typed_errors(path_of(conversation)):
+            size = os.fstat(fd).st_size
+            with Backwards(fd) as tail:
+                last = next(tail, None)
+        items = 0 if last is None else last.n + 1 if last.n >= 0 else len(self.full(conversation))
+        return FileInfo(id=conversation, items=items, last=last.at if last else "", bytes=size)
+
+    async def files_of(self, lane: LaneKey) -> list[ConversationId]:
+        """The conversations of this lane that have a file, one per agent, by name. Raises StoreError."""
+        ids = await self.run(lambda: self._of_user(lane.user))
+        return [found for found in ids if found.lane == lane]
+
+    async def scan(self) -> list[FileInfo]:
+        """Every conversation file; one that cannot be read is left out and logged. Raises StoreError."""
+        users = await self.run(self._users)
+        found: list[FileInfo] = []
+        for user in users:
+            found.extend(await self.run(lambda user=user: self._infos(user)))  # type: ignore[misc]
+        return found
+
+    def _users(self) -> list[str]:
+        where = opened_folder(self._workspace, FOLDER)
+        with typed_errors(FOLDER), contextlib.suppress(FileNotFoundError), where as folder:
+            return sorted(os.listdir(folder))
+        return []
+
+    def _of_user(self, user: str) -> list[ConversationId]:
+        where = opened_folder(self._workspace, FOLDER, user)
+        no_folder = contextlib.suppress(FileNotFoundError, NotADirectoryError)
+        with typed_errors(f"{FOLDER}/{user}"), no_folder, where as folder:
+            return list(_ids(user, sorted(os.listdir(folder))))
+        return []
+
+    def _infos(self, user: str) -> list[FileInfo]:
+        found = []
+        for conversation in self._of_user(user):
+            try:
+                info = self._info(conversation)
+            except StoreError as error:
+                log.error("file_not_listed path=%s error=%s", path_of(conversation), error)
+                continue
+            if info is not None:
+                found.append(info)
+        return found
+
+
+def _ids(user: str, names: Sequence[str]) -> Iterator[ConversationId]:
+    """The conversations whose files these are; other names (editors' backups …) are none."""
+    for name in names:
+        with contextlib.suppress(InvalidId):
+            yield ConversationId.of_file(user, name)
