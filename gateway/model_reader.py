@@ -109,9 +109,7 @@ class _Reading(Generic[Model]):
     def _note(self, error: ErrorDetails) -> None:
         path = (*self._path, *error["loc"])
         shape = self._shape_at(error["loc"])
-        if error["type"] == "extra_forbidden":
-            self._wrong(path, f"没有这个键；{suggestion(str(path[-1]), self._keys_at(error['loc'][:-1]))}")
-        elif error["type"] == "missing":
+        if error["type"] == "missing":
             if path not in self._omitted:
                 self._problems.setdefault(path, self._document.problem(path, "缺少这个键；请写出"))
         else:
@@ -129,11 +127,6 @@ class _Reading(Generic[Model]):
             else:
                 shape = _shape(shape.inner) if shape.kind in ("list", "map") else None
         return shape
-
-    def _keys_at(self, loc: KeyPath) -> list[str]:
-        shape = self._shape_at(loc)
-        own = list(_fields(shape.inner)) if shape and shape.kind == "model" else []
-        return own + list(self._also) if not loc else own
 
     def _value(self, node: Node, shape: _Shape, path: KeyPath) -> Any:
         """What pydantic gets; what it should not get is noted and left out by whoever holds it."""
@@ -156,8 +149,12 @@ class _Reading(Generic[Model]):
                 continue
             if shape.kind == "map":
                 value = self._value(item, _shape(shape.inner), inside)
-            else:  # an unknown key: pydantic says so
-                value = self._value(item, fields[name], inside) if name in fields else None
+            elif name in fields:
+                value = self._value(item, fields[name], inside)
+            else:  # not left to pydantic, which would take the names of the code as well
+                known = [*fields, *(self._also if path == self._path else ())]
+                self._wrong(inside, f"没有这个键；{suggestion(name, known)}")
+                continue
             if inside not in self._omitted:
                 data[name] = value
         return data

@@ -1,0 +1,528 @@
+"""The config from outside: files in; settings, or every problem with its line, out."""
+
+import io
+import re
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings, strategies
+
+from channels.feishu.settings import FeishuSettings
+from gateway.check import check
+from gateway.entries import KINDS
+from gateway.environment import BadReference, read_dotenv, substitute
+from gateway.problems import ConfigProblems, Problem
+from gateway.sections import GatewayFile, Settings
+from gateway.settings import load_settings
+from gateway.texts import DEFAULTS, Texts, placeholders
+from gateway.yaml_source import MapNode, TextNode, parse
+from memory.settings import SettingsModel
+
+SHIPPED = Path(__file__).parent.parent.parent / "config"
+AGENT = "prompt: 你是助手\n"
+
+Write = Callable[..., Path]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    """Makes a config folder: the gateway's file, agents by name (one good one by default), `.env`."""
+
+    def make(gateway: str = "timezone: Asia/Shanghai\n", dotenv: str | None = None, **agents: str) -> Path:
+        folder = tmp_path / "config"
+        shutil.rmtree(folder, ignore_errors=True)
+        (folder / "agents").mkdir(parents=True)
+        (folder / "gateway.yaml").write_text(gateway, encoding="utf-8")
+        for name, text in (agents or {"general_agent": AGENT}).items():
+            (folder / "agents" / f"{name.replace('_', '-')}.yaml").write_text(text, encoding="utf-8")
+        if dotenv is not None:
+            (folder / ".env").write_text(dotenv, encoding="utf-8")
+        return folder
+
+    return make
+
+
+def problems(folder: Path, environ: Mapping[str, str] | None = None) -> list[str]:
+    """The problems as lines, without the folder's own path."""
+    with pytest.raises(ConfigProblems) as caught:
+        load_settings(folder, environ or {})
+    return [str(problem).replace(f"{folder}/", "") for problem in caught.value.problems]
+
+
+def the_problem(folder: Path, environ: Mapping[str, str] | None = None) -> str:
+    found = problems(folder, environ)
+    assert len(found) == 1, found
+    return found[0]
+
+
+# ---------------------------------------------------------------- the shipped config
+def test_shipped_config_is_good_and_holds_the_defaults() -> None:
+    out = io.StringIO()
+    assert check(SHIPPED, {}, out) == 0, out.getvalue()
+    assert out.getvalue().startswith("配置没有问题\n")
+    shipped, default = load_settings(SHIPPED, {}), Settings()
+    for name in GatewayFile.model_fields.keys() - {"models", "agent"}:
+        assert getattr(shipped, name) == getattr(default, name), name
+    assert shipped.agent.context == default.agent.context
+    assert shipped.agent.default in shipped.agents
+    assert shipped.models["main"].model_copy(update={"provider": "openai"}) == default.models["main"]
+    assert {name for name, entry in shipped.channels.items() if entry.enabled} == {"web"}
+
+
+def keys(model: type[SettingsModel]) -> set[str]:
+    """The dotted keys of a model, as written."""
+    found = set()
+    for name, info in model.model_fields.items():
+        key = info.alias or name
+        found.add(key)
+        if isinstance(info.annotation, type) and issubclass(info.annotation, SettingsModel):
+            found |= {f"{key}.{inner}" for inner in keys(info.annotation)}
+    return found
+
+
+def test_every_key_of_the_models_occurs_in_the_shipped_config() -> None:
+    root = parse((SHIPPED / "gateway.yaml").read_text(encoding="utf-8"), "gateway.yaml", {}).root
+
+    def written(node: MapNode) -> set[str]:
+        found = set(node.items)
+        for key, item in node.items.items():
+            found |= {f"{key}.{inner}" for inner in written(item)} if isinstance(item, MapNode) else set()
+        return found
+
+    assert keys(GatewayFile) <= written(root)
+    entries = root.items["channels"]
+    assert isinstance(entries, MapNode)
+    assert set(entries.items) == set(KINDS)
+    common = keys(KINDS["web"]) | {"context"}
+    for name, model in KINDS.items():
+        entry = entries.items[name]
+        assert isinstance(entry, MapNode)
+        assert keys(model) - common <= set(entry.items), name
+    feishu = entries.items["feishu"]
+    assert isinstance(feishu, MapNode)
+    assert common <= set(feishu.items), "what every entry takes is shown at one of them"
+
+
+# ---------------------------------------------------------------- what is read
+def test_values_are_the_very_text_written_where_text_is_wanted(write: Write) -> None:
+    folder = write(
+        "console: {token: 123456}\n"
+        "models: {main: {api-key: 0123, model: no, base-url: 'http://m/v1'}}\n"
+        "admins: [0123, 12:30, no, 1_2, 2026-01-01, ~]\n"
+        "texts: {busy: on}\n"
+        "channels: {feishu-1: {kind: feishu, app-id: 0x1F, app-secret: 1e3}}\n"
+    )
+    got = load_settings(folder, {})
+    assert got.console.token.get_secret_value() == "123456"
+    assert got.models["main"].api_key.get_secret_value() == "0123"
+    assert got.models["main"].model == "no"
+    assert got.admins == ("0123", "12:30", "no", "1_2", "2026-01-01", "~")
+    assert got.texts["busy"] == "on"
+    entry = got.channels["feishu-1"]
+    assert isinstance(entry, FeishuSettings)
+    assert (entry.kind, entry.app_id, entry.app_secret.get_secret_value()) == ("feishu", "0x1F", "1e3")
+
+
+def test_environment_fills_in_and_is_never_read_as_yaml(write: Write) -> None:
+    folder = write(
+        "console:\n  token: ${TOKEN}\nserver:\n  port: ${PORT:-9000}\n  host: ${HOST:-h}\nadmins: ['a$${b}']\n"
+        "channels:\n  web:\n    enabled: ${WEB:-true}\n",
+        dotenv="# comment\nTOKEN='a: b # c'\nexport HOST=from-file  # why\nPORT=9001\n",
+    )
+    got = load_settings(folder, {"HOST": "from-process", "PORT": ""})
+    assert got.console.token.get_secret_value() == "a: b # c"
+    assert got.server.port == 9000, "the process's own variable wins, and an empty one takes the default"
+    assert got.server.host == "from-process"
+    assert got.admins == ("a${b}",)
+    assert load_settings(folder, {}).server.port == 9001
+    assert not load_settings(folder, {"WEB": "false"}).channels["web"].enabled
+    inject = load_settings(folder, {"TOKEN": "x\nadmins: [evil]"})
+    assert inject.admins == ("a${b}",)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("A=1", {"A": "1"}),
+        ("A = 1 # c", {"A": "1"}),
+        ("A=a#b", {"A": "a#b"}),
+        ('A="x\\n\\"y\\" # z"  # c', {"A": 'x\n"y" # z'}),
+        ("A='$x\\n'", {"A": "$x\\n"}),
+        ("A=", {"A": ""}),
+        ("A=#c", {"A": ""}),
+        ("\n# c\nexport A=1\r\n", {"A": "1"}),
+    ],
+)
+def test_dotenv_forms(text: str, expected: dict[str, str]) -> None:
+    read = read_dotenv(text)
+    assert read.values == expected
+    assert read.bad_lines == ()
+
+
+def test_bad_dotenv_lines_are_named_without_their_text(write: Write) -> None:
+    assert read_dotenv("A=1\nSECRETCANARY\n1A=2\nB='x\n").bad_lines == (2, 3, 4)
+    line = the_problem(write(dotenv="A=1\nSECRETCANARY\n"))
+    assert line.startswith(".env:2: ")
+    assert "SECRETCANARY" not in line
+
+
+def test_context_masking_and_model_of_an_agent(write: Write) -> None:
+    folder = write(
+        "models: {main: {provider: demo}, small: {provider: demo}}\n"
+        "agent:\n  default: b\n  context: {window: {max-messages: 30}}\n"
+        "  policies: {short: {window: {max-messages: 6}}}\n"
+        "memory: {masking: [phone]}\n"
+        "channels: {feishu: {context: {window: {max-messages: 4}}}}\n",
+        a=AGENT + "model: small\nmasking: [id-card]\ncontext: {policy: short}\n",
+        b=AGENT,
+    )
+    got = load_settings(folder, {})
+    caps = [got.context_for(*names).window.max_messages for names in (("a", "web"), ("b", "web"), ("a", "feishu"))]
+    assert caps == [6, 30, 4]
+    assert (got.model_for("a"), got.model_for("b"), got.model_name("summary")) == ("small", "main", "main")
+    assert (got.masking_for("a"), got.masking_for("b")) == (("id-card",), ("phone",))
+    assert got.strictest_masking == ("id-card", "phone")
+
+
+def test_aliases_and_merge_keys_of_yaml(write: Write) -> None:
+    folder = write(
+        "models:\n  main: &m {provider: demo, timeout: 5s}\n  other: *m\n  third: {<<: *m, timeout: 6s}\n",
+        general_agent=AGENT,
+    )
+    got = load_settings(folder, {})
+    assert got.models["other"] == got.models["main"]
+    assert (got.models["third"].timeout, got.models["third"].provider) == (6.0, "demo")
+
+
+# ---------------------------------------------------------------- what is refused
+WRONG = [
+    ("server: {port: 70000}", 1, "server.port", "65535"),
+    ("server: {port: 0}", 1, "server.port", "不小于 1"),
+    ("server: {port: 0808}", 1, "server.port", "前导零"),
+    ("server: {port: many}", 1, "server.port", "「many」"),
+    ("server: {port: 8e3}", 1, "server.port", "整数"),
+    ("server:\n  port:\n", 2, "server.port", "空"),
+    ("server:\n", 1, "server", "空"),
+    ("server: 8080", 1, "server", "键: 值"),
+    ("server: {prot: 8080}", 1, "server.prot", "port"),
+    ("server: {max_body_bytes: 8080}", 1, "server.max_body_bytes", "max-body-bytes"),
+    ("server: {drain: 15}", 1, "server.drain", "15s"),
+    ("server: {host: ''}", 1, "server.host", "空"),
+    ("console: {port: 8080}", 1, "console.port", "server.port"),
+    ('console: {enabled: "no"}', 1, "console.enabled", "true 或 false"),
+    ("console: {enabled: yes}", 1, "console.enabled", "true 或 false"),
+    ("console: {enabled: True}", 1, "console.enabled", "true 或 false"),
+    ("console: {host: 0.0.0.0}", 1, "console.host", "allow-insecure"),
+    ("console: {trusted-proxies: [10.0.0.300]}", 1, "console.trusted-proxies[0]", "IP"),
+    ("console: {trusted-proxies: 10.0.0.1}", 1, "console.trusted-proxies", "列表"),
+    ("timezone: Asia/Shangai", 1, "timezone", "Asia/Shanghai"),
+    ("timezone: /etc/passwd", 1, "timezone", "Asia/Shanghai"),
+    ("log: {level: loud}", 1, "log.level", "debug、info、warning、error"),
+    ("models: {main: {provider: demo, fallback: [nope]}}", 1, "models.main.fallback[0]", "nope"),
+    ("models: {main: {provider: demo, fallback: [main]}}", 1, "models.main.fallback[0]", "自己"),
+    ("models: {main: {base-url: api.example.com}}", 1, "models.main.base-url", "http"),
+    (
+        "models: {main: {provider: demo, max-output-tokens: 32000}}",
+        1,
+        "models.main.max-output-tokens",
+        "context-tokens",
+    ),
+    ("models: {other: {model: x}}", 1, "models.other", "api-key"),
+    ("models:\n  main: {api-key: [SECRETCANARY]}", 2, "models.main.api-key", "文字"),
+    ("agent: {default: no-such}", 1, "agent.default", "no-such"),
+    ("agent: {context: {window: {max-messages: 5, keep-recent: 9}}}", 1, "agent.context.window", "keep-recent"),
+    ("agent: {context: {summary: {model: nope}}}", 1, "agent.context.summary.model", "nope"),
+    ("agent: {policies: {a: {window: {keep-recent: 30}}}}", 1, "agent.policies.a", "keep-recent"),
+    ("router: {classify: {model: nope}}", 1, "router.classify.model", "nope"),
+    ("memory: {masking: [fone]}", 1, "memory.masking", "fone"),
+    ("memory: {long-term: {min-score: .8}}", 1, "memory.long-term.min-score", "0.8"),
+    ("texts: {bussy: x}", 1, "texts.bussy", "busy"),
+    ("texts: {agent-unknown: '没有 {agnt}'}", 1, "texts.agent-unknown", "{agents}"),
+    ("texts: {busy: ' '}", 1, "texts.busy", "空"),
+    ("channels: {fieshu: {enabled: false}}", 1, "channels.fieshu", "feishu"),
+    ("channels: {x: {kind: fieshu}}", 1, "channels.x.kind", "feishu"),
+    ("channels: {Feishu: {kind: feishu}}", 1, "channels.Feishu", "小写"),
+    ("channels: {feishu: true}", 1, "channels.feishu", "enabled"),
+    ("channels: [web]", 1, "channels", "键: 值"),
+    ("channels: {web: {agent: nobody}}", 1, "channels.web.agent", "nobody"),
+    ("channels: {web: {contxt: {}}}", 1, "channels.web.contxt", "context"),
+    ("channels: {web: {context: {policy: nope}}}", 1, "channels.web.context", "nope"),
+    (
+        "channels: {web: {context: {window: {max-mesages: 3}}}}",
+        1,
+        "channels.web.context.window.max-mesages",
+        "max-messages",
+    ),
+    ("channels: {web: {dm-policy: closed}}", 1, "channels.web.dm-policy", "allowlist"),
+    ("channels: {web: {enabled: true}, web2: {kind: web}}", 1, "channels.web2", "web"),
+    ("prot: 8080", 1, "prot", "没有这个键"),
+    ("log: {level: info}\nlog: {level: debug}", 2, "log", "第 1 行"),
+    ("log: {level: info,\n  level: debug}", 2, "log.level", "重复"),
+    ("console:\n  token: ${NO_SUCH}", 2, "console.token", "NO_SUCH"),
+    ("console:\n  token: ${x", 2, "console.token", "${NAME}"),
+    ("log:\n\tlevel: info", 2, "", "Tab"),
+    ("log: {level: info", 1, "", "右括号"),
+    ('timezone: UTC\nlog: {level: "info}', 2, "", "引号"),
+    ("admins: *SECRETCANARY", 1, "", "加引号"),
+    ("timezone: UTC: x", 1, "", "冒号"),
+    ("- a", 1, "", "键: 值"),
+    ("", 1, "", "空"),
+    ("timezone: UTC\n---\nlog: {}", 2, "", "---"),
+    ("timezone: UTC\nx: \x07", 2, "", "控制字符"),
+    ("? [a]\n: b", 1, "", "名字"),
+    ("a: &a [*a]", 1, "", "别名"),
+]
+
+
+@pytest.mark.parametrize(("text", "line", "key", "said"), WRONG)
+def test_a_wrong_config_is_named_with_file_line_and_key(
+    write: Write, text: str, line: int, key: str, said: str
+) -> None:
+    found = the_problem(write(text))
+    assert found.startswith(f"gateway.yaml:{line}: {key}: " if key else f"gateway.yaml:{line}: "), found
+    assert said in found
+    assert "SECRETCANARY" not in found
+    assert "\n" not in found
+    assert re.search(r"；|例如|可写|可选", found), "the remedy is told"
+
+
+WRONG_AGENTS = [
+    ("description: x", 1, "prompt", "缺少"),
+    ("prompt: ' '", 1, "prompt", "空"),
+    ("promt: x\nprompt: y", 1, "promt", "prompt"),
+    (AGENT + "model: nope", 2, "model", "nope"),
+    (AGENT + "temperature: hot", 2, "temperature", "hot"),
+    (AGENT + "temperature: 3", 2, "temperature", "2"),
+    (AGENT + "context: {policy: nope}", 2, "context.policy", "nope"),
+    (AGENT + "context: {window: {keep-recent: 30}}", 2, "context", "keep-recent"),
+    (AGENT + "context: {summary: {model: nope}}", 2, "context.summary.model", "nope"),
+    (AGENT + "masking: [fone]", 2, "masking", "fone"),
+    (AGENT + "masking: ['m:f']", 2, "masking", "暂不可用"),
+    (AGENT + "intents:\n  patterns:\n    - ok\n    - '(['", 5, "intents.patterns[1]", "正则"),
+    (AGENT + "intents: {keywords: 岗位}", 2, "intents.keywords", "列表"),
+    (AGENT + "tools: [search_jobs]", 2, "tools", "not available yet"),
+    (AGENT + "aliases: [Ä]", 2, "aliases[0]", "小写"),
+    (AGENT + "aliases: [general-agent]", 2, "aliases[0]", "general-agent"),
+]
+
+
+@pytest.mark.parametrize(("text", "line", "key", "said"), WRONG_AGENTS)
+def test_a_wrong_agent_is_named_with_file_line_and_key(write: Write, text: str, line: int, key: str, said: str) -> None:
+    found = the_problem(write(general_agent=AGENT, other=text))
+    assert found.startswith(f"agents/other.yaml:{line}: {key}: "), found
+    assert said in found
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ("channels: {wechat: {enabled: true}}", "channels.wechat.enabled"),
+        ("channels: {wecom-app: {enabled: true}}", "channels.wecom-app.enabled"),
+        ("channels: {wecom-bot: {enabled: true}}", "channels.wecom-bot.enabled"),
+        ("channels: {ding-2: {kind: dingtalk, enabled: true}}", "channels.ding-2.enabled"),
+        ("memory: {redis: {url: 'redis://:SECRETCANARY@h'}}", "memory.redis.url"),
+        ("memory: {long-term: {store: milvus}}", "memory.long-term.store"),
+        ("memory: {long-term: {embedding: main}}", "memory.long-term.embedding"),
+        ("cluster: {enabled: true}", "cluster.enabled"),
+        ("conversations: {group-context: shared}", "conversations.group-context"),
+        ("limits: {tokens-per-day: 5}", "limits.tokens-per-day"),
+        ("memory: {masking: ['mine:filter']}", "memory.masking"),
+    ],
+)
+def test_what_is_not_built_yet_is_refused(write: Write, text: str, key: str) -> None:
+    found = the_problem(write(f"models: {{main: {{provider: demo}}}}\n{text}\n"))
+    assert found.startswith(f"gateway.yaml:2: {key}: "), found
+    assert "暂不可用" in found
+    assert "SECRETCANARY" not in found
+
+
+def test_what_is_on_by_default_and_not_built_is_remarked(write: Write) -> None:
+    said = load_settings(write(), {}).notes
+    assert all("not available yet" in note for note in said)
+    off = (
+        "agent: {context: {summary: {enabled: false}}}\nrouter: {classify: {enabled: false}}\n"
+        "memory: {long-term: {enabled: false}}\n"
+    )
+    assert load_settings(write(off), {}).notes == ()
+    assert len(load_settings(write(off + "channels: {web: {enabled: false}}"), {}).notes) == 1
+    assert len(load_settings(write(off + "console: {enabled: false}"), {}).notes) == 1
+    assert "allow-from" in load_settings(write(off + "channels: {web: {dm-policy: allowlist}}"), {}).notes[0]
+
+
+def test_all_problems_of_all_files_are_found_in_one_run(write: Write) -> None:
+    folder = write(
+        "server: {port: 70000, prot: 1}\n"
+        "agent:\n  default: no-such\n  context:\n    window: {max-mesages: 20, max-tokens: many, keep-recent: 99}\n"
+        "channels:\n  feishu: {enabled: true, mode: webhook, app-id: cli_x, encrypt-key: SECRETCANARY, group-policy: x}\n"
+        "timezone: Mars\n",
+        a="promt: x\n",
+        b=AGENT + "model: nope\n",
+    )
+    found = problems(folder)
+    named = {line.split(": ")[1] for line in found}
+    assert named == {
+        "server.port", "server.prot", "agent.default", "agent.context.window.max-mesages", "agent.context.window",
+        "agent.context.window.max-tokens", "channels.feishu", "channels.feishu.group-policy", "timezone", "prompt",
+        "promt", "model", "models.main",
+    }  # fmt: skip
+    assert not any("SECRETCANARY" in line for line in found)
+    secrets = next(line for line in found if ": channels.feishu: " in line)
+    assert re.search(r"\bapp-secret\b", secrets)
+    assert re.search(r"\bverification-token\b", secrets)
+
+
+@pytest.mark.parametrize(
+    ("mode", "missing"),
+    [
+        ("websocket", ["app-id", "app-secret"]),
+        ("webhook", ["app-id", "app-secret", "encrypt-key", "verification-token"]),
+    ],
+)
+def test_secrets_of_an_enabled_channel_are_required(write: Write, mode: str, missing: list[str]) -> None:
+    models = "models: {main: {provider: demo}}\n"
+    found = the_problem(write(f"{models}channels:\n  feishu: {{enabled: true, mode: {mode}}}\n"))
+    assert found.startswith("gateway.yaml:3: channels.feishu: ")
+    assert all(key in found for key in missing)
+    load_settings(write(f"{models}channels:\n  feishu: {{enabled: false, mode: {mode}}}\n"), {})
+
+
+def test_one_app_is_connected_once(write: Write) -> None:
+    entry = "enabled: true, app-id: cli_1, app-secret: s"
+    found = the_problem(
+        write(
+            f"models: {{main: {{provider: demo}}}}\nchannels: {{feishu: {{{entry}}}, f2: {{kind: feishu, {entry}}}}}\n"
+        )
+    )
+    assert "channels.f2.app-id: " in found
+
+
+def test_a_parrot_answers_in_the_web_chat_only(write: Write) -> None:
+    web = load_settings(write(), {})
+    assert web.demo_stands_in
+    assert web.models["main"].provider == "demo"
+    feishu = "channels: {feishu: {enabled: true, app-id: a, app-secret: b}}\n"
+    found = the_problem(write(feishu))
+    assert found.startswith("gateway.yaml:1: models.main: ")
+    assert "provider: demo" in found
+    asked = load_settings(write("models: {main: {provider: demo}}\n" + feishu), {})
+    assert not asked.demo_stands_in
+    keyed = load_settings(write("models: {main: {api-key: '${K}'}}\n" + feishu), {"K": "sk-1"})
+    assert (keyed.models["main"].provider, keyed.demo_stands_in) == ("openai", False)
+    own = load_settings(write("models: {main: {base-url: 'http://127.0.0.1:9/v1'}}\n" + feishu), {})
+    assert own.models["main"].provider == "openai"
+
+
+def test_files_that_cannot_be_read(write: Write, tmp_path: Path) -> None:
+    assert "gateway.yaml:1: 找不到" in problems(tmp_path / "nowhere")[0]
+    folder = write()
+    (folder / "gateway.yaml").write_bytes("timezone: 中文".encode("gbk"))
+    assert "UTF-8" in the_problem(folder)
+    folder = write(general_agent=AGENT, Bad_Name=AGENT)
+    assert "agents/Bad-Name.yaml:1: " in the_problem(folder)
+    folder = write(general_agent="prompt: [")
+    assert the_problem(folder).startswith("agents/general-agent.yaml:")
+    folder = write()
+    (folder / "agents" / "general-agent.yaml").unlink()
+    assert "agents/general-agent.yaml" in the_problem(folder)
+    (folder / "agents" / ".general-agent.yaml").write_text(AGENT)
+    assert "agents/general-agent.yaml" in the_problem(folder), "what an editor leaves is no agent"
+
+
+def test_byte_order_mark_and_crlf_do_no_harm(write: Write) -> None:
+    folder = write()
+    (folder / "gateway.yaml").write_bytes(b"\xef\xbb\xbfserver:\r\n  port: 9000\r\n")
+    assert load_settings(folder, {}).server.port == 9000
+
+
+def test_no_secret_in_any_repr(write: Write) -> None:
+    folder = write(
+        "console: {token: CANARY1}\nmodels: {main: {api-key: CANARY2}}\ncluster: {redis: 'redis://:CANARY6@h'}\n"
+        "channels:\n  feishu: {app-secret: CANARY3, encrypt-key: CANARY4, verification-token: CANARY5}\n"
+        "  wechat: {app-secret: CANARY7, token: CANARY8, encoding-aes-key: CANARY9}\n"
+    )
+    got = load_settings(folder, {})
+    assert "CANARY" not in repr(got) + str(got)
+
+
+def test_problems_read_as_file_line_key() -> None:
+    problem = Problem("config/gateway.yaml", 3, "server.port", "应为整数；写数字")
+    assert str(problem) == "config/gateway.yaml:3: server.port: 应为整数；写数字"
+    assert str(ConfigProblems([problem, problem])) == str(problem), "told once"
+
+
+def test_check_prints_one_line_each(write: Write) -> None:
+    out = io.StringIO()
+    assert check(write("prot: 1\nserver: {port: 0}\n"), {}, out) == 1
+    assert len(out.getvalue().splitlines()) == 2
+
+
+# ---------------------------------------------------------------- texts
+def test_texts() -> None:
+    texts = Texts({"busy": "忙", "agent-unknown": "没有 {name}"})
+    assert texts.get("busy") == "忙"
+    assert texts.get("agent-unknown", name="{agents}", agents="a") == "没有 {agents}", "a value is not filled in again"
+    assert "/new" in texts.get("help")
+    with pytest.raises(KeyError):
+        texts.get("no-such")
+    for name, text in DEFAULTS.items():
+        assert text.strip(), name
+        assert "{" not in Texts().get(name, **dict.fromkeys(placeholders(text), "x")), name
+
+
+# ---------------------------------------------------------------- anything at all
+shipped_text = (SHIPPED / "gateway.yaml").read_text(encoding="utf-8")
+
+
+@given(strategies.text())
+@settings(deadline=None)
+def test_no_text_makes_the_parser_raise(text: str) -> None:
+    document = parse(text, "f", {})
+    assert document.readable or document.problems
+    lines = max(len(text.splitlines()), 1)
+    assert all(1 <= problem.line <= lines + 1 for problem in document.problems)
+
+
+@given(strategies.text(alphabet=strategies.characters(codec="utf-8", exclude_categories=("C", "Z")), min_size=1))
+@settings(deadline=None)
+def test_quoted_text_is_kept_to_the_character(text: str) -> None:
+    written = text.replace("'", "''").replace("${", "$${")
+    document = parse(f"key: '{written}'\n", "f", {})
+    node = document.root.items["key"]
+    assert isinstance(node, TextNode)
+    assert node.text == text
+
+
+@given(
+    cut=strategies.integers(0, len(shipped_text)),
+    length=strategies.integers(0, 60),
+    insert=strategies.sampled_from(
+        ["", " ", "\t", "\n", ":", "{", "[", '"', "- ", "*", "&a ", "x: y", "${", "0", "yes"]
+    ),
+)
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_damaged_config_is_refused_or_good_but_never_a_traceback(
+    tmp_path: Path, cut: int, length: int, insert: str
+) -> None:
+    folder = tmp_path / "config"
+    (folder / "agents").mkdir(parents=True, exist_ok=True)
+    (folder / "agents" / "general-agent.yaml").write_text(AGENT, encoding="utf-8")
+    damaged = shipped_text[:cut] + insert + shipped_text[cut + length :]
+    (folder / "gateway.yaml").write_text(damaged, encoding="utf-8")
+    environ = {"OPENAI_API_KEY": "SECRETCANARY", "CONSOLE_TOKEN": "SECRETCANARY", "FEISHU_APP_SECRET": "SECRETCANARY"}
+    out = io.StringIO()
+    code = check(folder, environ, out)
+    assert (code == 0) == out.getvalue().startswith("配置没有问题")
+    assert "SECRETCANARY" not in out.getvalue()
+
+
+@given(strategies.text(), strategies.dictionaries(strategies.sampled_from(["A", "B"]), strategies.text()))
+@settings(deadline=None)
+def test_substitution_changes_nothing_else(text: str, variables: dict[str, str]) -> None:
+    if "${" not in text:
+        assert substitute(text, variables) == text
+    escaped = text.replace("${", "$${")
+    assert substitute(escaped, variables) == text
+    with pytest.raises(BadReference):
+        substitute("${NOT_SET}", variables)
