@@ -1,0 +1,87 @@
+"""A gateway for the console's tests: answers each question by a script, lists what it was given."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from channels.message import Admission, Answered, Delta, InboundMessage, Progress, Routed
+from channels.web import WebChannel
+from gateway.console.backend import AgentInfo, BadCursor, ConversationItem, ConversationPage
+from memory.conversation import ConversationId, Turn
+
+Script = Callable[[InboundMessage], Sequence[Progress]]
+
+
+def echo(message: InboundMessage) -> list[Progress]:
+    """Answers ``答复：`` and the question in pieces, as a model does."""
+    text = f"答复：{message.text}"
+    agent = message.agent or "general-agent"
+    pieces: list[Progress] = [Delta(text[i : i + 4]) for i in range(0, len(text), 4)]
+    return [Routed(agent, "没有更合适的，用默认智能体"), *pieces, Answered(text, message.lane.with_agent(agent))]
+
+
+class FakeBackend:
+    """A ConsoleBackend without a gateway. `pause` seconds pass before each step of an answer; `gate` holds them all."""
+
+    def __init__(self, script: Script = echo, pause: float = 0.0) -> None:
+        self.script = script
+        self.pause = pause
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.accepted: list[InboundMessage] = []
+        self.asked: list[tuple[object, ...]] = []
+        self.turns: dict[ConversationId, list[Turn]] = {}
+        self.items: list[ConversationItem] = []
+        self.demo = False
+        self.answering: set[asyncio.Task[None]] = set()
+        numbers = iter(range(10**9))
+        self.web = WebChannel("web", self.accept, new_id=lambda: f"w-{next(numbers)}")
+
+    async def accept(self, message: InboundMessage) -> Admission:
+        self.accepted.append(message)
+        task = asyncio.create_task(self._answer(message))
+        self.answering.add(task)
+        task.add_done_callback(self.answering.discard)
+        return Admission.ACCEPTED
+
+    async def _answer(self, message: InboundMessage) -> None:
+        for event in self.script(message):
+            await self.gate.wait()
+            await asyncio.sleep(self.pause)
+            self.web.progress(message, event)
+
+    async def close(self) -> None:
+        for task in self.answering:
+            task.cancel()
+        await asyncio.gather(*self.answering, return_exceptions=True)
+        await self.web.close()
+
+    async def conversations(
+        self, channel: str | None, user: str | None, q: str | None, before: str | None, limit: int
+    ) -> ConversationPage:
+        self.asked.append((channel, user, q, before, limit))
+        if before is not None and not before.isdecimal():
+            raise BadCursor(before)
+        start = int(before or 0)
+        more = start + limit < len(self.items)
+        return ConversationPage(self.items[start : start + limit], str(start + limit) if more else None)
+
+    async def history(self, conversation: ConversationId, before: int | None, limit: int) -> Sequence[Turn] | None:
+        turns = self.turns.get(conversation)
+        return turns and [turn for turn in turns if before is None or turn.n < before][-limit:]
+
+    async def window(self, conversation: ConversationId) -> Mapping[str, Any] | None:
+        return {"conversation": str(conversation), "messages": []} if conversation in self.turns else None
+
+    async def status(self) -> Mapping[str, Any]:
+        return {"demo": self.demo, "channels": []}
+
+    def agents(self) -> Sequence[AgentInfo]:
+        return [
+            AgentInfo("general-agent", "通用助手"),
+            AgentInfo("job-recommend-agent", "根据意向推荐岗位"),
+            AgentInfo("resume-optimise-agent", "优化简历"),
+        ]
+
+    def metrics(self) -> str:
+        return "sanqiao_messages_total 0\n"
