@@ -14,15 +14,23 @@ from pydantic import AfterValidator
 RULES = ("id-card", "bank-card", "phone")
 """The names of the rules, in the order in which they are applied, so that none tears another's match."""
 
-_GAP = "[ \u00a0\u3000\\-\u2010-\u2015－]"
-_ID_CARD = re.compile(rf"(?<!\d)(?:\d{{6}}{_GAP}?\d{{8}}{_GAP}?\d{{3}}[\dXxＸｘ]|\d{{15}})(?!\d)")
-_BANK_CARD = re.compile(
-    rf"(?<!\d)(?:\d{{16,19}}|\d{{6}}{_GAP}\d{{10,13}}|\d{{4}}(?:{_GAP}\d{{4}}){{3}}(?:{_GAP}?\d{{1,3}})?)(?!\d)"
-)
-_SIXTEEN = re.compile(rf"\d(?:{_GAP}?\d){{15}}(?!\d)")
+_GAPS = " \u00a0\u3000\u2010\u2011\u2012\u2013\u2014\u2015－-"
+_GAP = f"[{_GAPS}]"
+_D = "[0-9０-９]"
+
+
+def _number(pattern: str) -> re.Pattern[str]:
+    r"""A pattern that stands between other characters than digits; ``\d`` is a digit of either width."""
+    return re.compile(rf"(?<!\d){pattern}(?!\d)".replace(r"\d", _D))
+
+
+_ID_CARD = _number(rf"(?:\d{{6}}{_GAP}?\d{{8}}{_GAP}?\d{{3}}(?:\d|[XxＸｘ])|\d{{15}})")
+_BANK_CARD = _number(rf"(?:\d{{16,19}}|\d{{6}}{_GAP}\d{{10,13}}|\d{{4}}(?:{_GAP}\d{{4}}){{3}}(?:{_GAP}?\d{{1,3}})?)")
+_SIXTEEN = _number(rf"\d(?:{_GAP}?\d){{15}}")
 _COUNTRY = rf"[+＋]?(?:[0０]{{2}})?[8８][6６]{_GAP}?|[0０]"
-_PHONE = re.compile(rf"(?<!\d)(?:{_COUNTRY})?([1１][3-9３-９]\d{_GAP}?\d{{4}}{_GAP}?\d{{4}})(?!\d)")
-_PROVINCE = re.compile(r"[1-6][1-9]|[2-6]0|71|8[1-3]|91")
+_PHONE = _number(rf"(?:{_COUNTRY})?([1１][3-9３-９]\d{_GAP}?\d{{4}}{_GAP}?\d{{4}})")
+_PLAIN = str.maketrans("０１２３４５６７８９xＸｘ", "0123456789XXX", _GAPS)
+_PROVINCE = re.compile(r"1[1-5]|2[1-3]|3[1-7]|4[1-6]|5[0-4]|6[1-5]|71|8[1-3]|91")
 _ISSUER = re.compile(r"4|5[0-8]|6[0258]|35|81|95[58]|222[1-9]|22[3-9]|2[3-6]|27[01]|2720")
 
 _ID_WEIGHTS = (7, 9, 10, 5, 8, 4, 2, 1, 6, 3, 7, 9, 10, 5, 8, 4, 2)
@@ -68,16 +76,11 @@ def strictest(*maskings: Masking) -> Masking:
     return Masking(rule for masking in maskings for rule in masking.rules)
 
 
-def _digits(text: str) -> str:
-    """ASCII digits and X of a number however written."""
-    return "".join(str(int(c)) if c.isdecimal() else "X" for c in text if c.isdecimal() or c in "XxＸｘ")
-
-
 def _starred(number: str, head: int, tail: int) -> str:
     """Stars all of a number's digits but the first `head` and the last `tail`; gaps stay."""
-    places = [at for at, c in enumerate(number) if _digits(c)]
+    places = [at for at, char in enumerate(number) if char.translate(_PLAIN)]
     hidden = set(places[head : len(places) - tail])
-    return "".join("*" if at in hidden else c for at, c in enumerate(number))
+    return "".join("*" if at in hidden else char for at, char in enumerate(number))
 
 
 def _is_date(year: str, rest: str) -> bool:
@@ -99,20 +102,20 @@ def _is_id_card(number: str) -> bool:
 def _is_bank_card(number: str) -> bool:
     if not 16 <= len(number) <= 19 or not _ISSUER.match(number):
         return False
-    doubled = (int(digit) * (1 + at % 2) for at, digit in enumerate(reversed(number)))
-    return sum(value - 9 * (value > 9) for value in doubled) % 10 == 0
+    doubled = (int("0246813579"[int(digit)]) for digit in number[-2::-2])
+    return (sum(map(int, number[-1::-2])) + sum(doubled)) % 10 == 0
 
 
 def _id_card(found: re.Match[str]) -> str | None:
-    return _starred(found[0], 3, 2) if _is_id_card(_digits(found[0])) else None
+    return _starred(found[0], 3, 2) if _is_id_card(found[0].translate(_PLAIN)) else None
 
 
 def _bank_card(found: re.Match[str]) -> str | None:
     whole = found[0]
-    if _is_bank_card(_digits(whole)):
+    if _is_bank_card(whole.translate(_PLAIN)):
         return _starred(whole, 4, 4)
     first = _SIXTEEN.match(whole)  # what follows the sixteen digits may be another number
-    if first and _is_bank_card(_digits(first[0])):
+    if first and _is_bank_card(first[0].translate(_PLAIN)):
         return _starred(first[0], 4, 4) + whole[first.end() :]
     return None
 
