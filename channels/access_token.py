@@ -74,7 +74,7 @@ class AccessToken:
             return self._grant.token
         if self._error and now < self._ask_again_at and not self._running:
             raise type(self._error)(str(self._error))
-        await asyncio.shield(self._start())
+        await asyncio.wait((self._start(),))  # unlike a plain await, one who gives up does not cancel it for all
         if self._grant is None:
             error = self._error or TokenUnavailable("no token")
             raise type(error)(str(error))
