@@ -77,6 +77,8 @@ def load(config_dir: Path, environ: Mapping[str, str]) -> Loaded:
         problems += document.problems
         if not re.fullmatch(AGENT_NAME, name):
             problems.append(document.problem((), "文件名只能由小写字母、数字和 - 组成，最多 48 个字符；请改名"))
+    stray = (config_dir / "agents").glob("*.yml")
+    problems += [Problem(shown(path), 1, "", "扩展名应为 .yaml；请改名") for path in stray]
     agent_settings, found = _agents(agents)
     problems += found
     if not gateway.readable:

@@ -9,7 +9,6 @@ DEFAULTS: Mapping[str, str] = {
     "thinking": "正在思考，请稍候……",
     "later": "这个问题需要多想一会儿，答复稍后就来；也可以发送「继续」查看。",
     "more": "（未完，发送「继续」查看余下的内容）",
-    "unanswered": "（上一条未得到回答）",
     "stopped": "已停止回答。",
     "expired": "抱歉，你之前的消息没能及时处理，请重新发送。",
     # failures
@@ -18,7 +17,6 @@ DEFAULTS: Mapping[str, str] = {
     "timeout": "抱歉，这次思考的时间太长了，请稍后再试，或把问题说得更具体一些。",
     "too-long": "这条内容太长了，请缩短或分几次发送。",
     "refused-by-model": "抱歉，这个问题我无法回答，请换一种说法试试。",
-    "truncated": "（回答过长，已截断）",
     "more-parts": "（内容较长，仅发送前面的部分；可以请我分段继续）",
     # what cannot be taken
     "unsupported": "暂时无法识别这类消息，请用文字告诉我。",

@@ -104,6 +104,8 @@ def parse(text: str, file: str, variables: Mapping[str, str]) -> Document:
         top = yaml.compose(text, Loader=_LOADER)
     except yaml.MarkedYAMLError as error:
         return _unreadable(file, *_syntax(error, text))
+    except RecursionError:
+        return _unreadable(file, 1, "嵌套过深；请改写")
     except yaml.YAMLError:
         return _unreadable(file, _control_line(text), "含有不可见的控制字符；请删去")
     if top is None:
@@ -114,7 +116,7 @@ def parse(text: str, file: str, variables: Mapping[str, str]) -> Document:
     try:
         root = builder.mapping(top, ())
     except _TooLarge:
-        return _unreadable(file, top.start_mark.line + 1, "别名（&、*）展开后过大；请把内容直接写出")
+        return _unreadable(file, top.start_mark.line + 1, "嵌套过深，或别名（&、*）展开后过大；请把内容直接写出")
     return Document(file, root, tuple(builder.problems))
 
 

@@ -421,6 +421,9 @@ def test_files_that_cannot_be_read(write: Write, tmp_path: Path) -> None:
     assert "UTF-8" in the_problem(folder)
     folder = write(general_agent=AGENT, Bad_Name=AGENT)
     assert "agents/Bad-Name.yaml:1: " in the_problem(folder)
+    folder = write()
+    (folder / "agents" / "other.yml").write_text(AGENT)
+    assert the_problem(folder) == "agents/other.yml:1: 扩展名应为 .yaml；请改名"
     folder = write(general_agent="prompt: [")
     assert the_problem(folder).startswith("agents/general-agent.yaml:")
     folder = write()
