@@ -200,9 +200,9 @@ def _turn(role: Role, text: str, fields: dict[str, Any]) -> Turn:
     )
 
 
-_OURS_CUT = re.compile(
-    rb"- (?:reset: [a-z-]*\n?|(?:user|assistant|tool|reset):(?: |"
-    rb" \|2?[-+]?(?:\n(?:(?:    [^\n]*)?\n)*(?:    [^\n]*| {0,3})?)?| \"[^\n]*\n?)?)"
+_CUT_HEAD = re.compile(rb"- (?:user|assistant|tool|reset):(?: (?:\|2?[-+]?|\"[^\n]*)?)?|- reset: [a-z-]*")
+_CUT_LATER = re.compile(
+    rb"- (?:(?:user|assistant|tool|reset): (?:\|2?[-+]?\n(?:(?:    [^\n]*)?\n)*|\"[^\n]*\n)|reset: [a-z-]*\n)"
     rb"(?:  (?:name|tool_calls|call): [^\n]*\n)*(?: [^\n]*)?"
 )
 _HAND_WRITTEN = re.compile(rb"- user: \|\r?\n")
@@ -223,4 +223,4 @@ def torn(raw: bytes, *, after_ours: bool) -> bool:
         return True
     if not after_ours or turn.id or (_HAND_WRITTEN.match(raw) and raw.endswith(b"\n")):
         return False
-    return _OURS_CUT.fullmatch(raw) is not None
+    return (_CUT_HEAD.fullmatch(raw) or _CUT_LATER.fullmatch(raw)) is not None
