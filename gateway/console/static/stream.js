@@ -16,13 +16,14 @@ async function ask(question, on) {
     on.error({ message: problem.error || "网关没有接受这条消息，请稍后再试。" });
     return;
   }
-  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  const reader = response.body.getReader();
+  const decoder = new TextDecoder();
   let rest = "";
   let ended = false;
-  while (!ended) {
+  for (;;) {
     const { done, value } = await reader.read();
     if (done) break;
-    const blocks = (rest + value).split("\n\n");
+    const blocks = (rest + decoder.decode(value, { stream: true })).split("\n\n");
     rest = blocks.pop();
     for (const block of blocks) {
       const event = parse(block);
