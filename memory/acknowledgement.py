@@ -134,4 +134,5 @@ def _bounded(word: str) -> str:
 def asks(text: str) -> bool:
     """Whether the last sentence of an assistant's turn is a question; a closing aside in brackets is passed over."""
     end = _DECORATION.sub("", _ASIDE.sub("", text[-400:]))
-    return bool(_ASKS.search(_SENTENCE_END.split(end)[-1]))
+    sentences = [sentence for sentence in _SENTENCE_END.split(end) if sentence.strip()]
+    return bool(sentences and _ASKS.search(sentences[-1]))

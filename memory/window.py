@@ -150,6 +150,7 @@ class _Filling:
         self._read = 0
         self._count = 0
         self._tokens = 0
+        self._refused = Round((), ())
         self.refusal: tuple[str, str] | None = None
         """Stage and reason why the last round was not taken."""
 
@@ -158,11 +159,12 @@ class _Filling:
         messages = [_message(turn, self._settings.max_tokens // 4) for turn in round_.turns]
         if messages and self._lacks_answer(messages[-1]):
             messages.append(_unanswered())
-        self._lost += round_.lost
         self.refusal = self._refuses(messages) if messages else None
         if self.refusal:
+            self._refused = round_
             return False
         self._kept.append(messages)
+        self._lost += round_.lost
         self._read += len(round_.turns) + len(round_.lost)
         self._count += len(messages)
         self._tokens += sum(message.tokens for message in messages)
@@ -193,10 +195,11 @@ class _Filling:
         """Everything read and not taken, newest first; what the refusal took with it has its stage and reason."""
         if not self.refusal:
             return self._lost
-        known = {id(lost.turn): lost for lost in self._lost}
-        rest = visited[self._read :]
-        earlier = len(self._lost) - sum(id(turn) in known for turn in rest)
-        return self._lost[:earlier] + [known.get(id(turn)) or Lost(turn, *self.refusal) for turn in rest]
+        own = list(reversed(self._refused.lost))
+        lost = list(self._lost)
+        for turn in visited[self._read :]:
+            lost.append(own.pop() if own and own[-1].turn is turn else Lost(turn, *self.refusal))
+        return lost
 
 
 def _message(turn: Turn, longest: int) -> WindowMessage:
