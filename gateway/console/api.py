@@ -20,6 +20,9 @@ from memory.conversation import CHANNELS, ConversationId, InvalidId, Turn
 logger = logging.getLogger("sanqiao.console")
 
 HEARTBEAT_SECONDS = 15.0
+ALIVE = b": alive\n\n"
+"""A server-sent comment: browsers pass over it, proxies and dead connections show themselves."""
+
 _WRITE_SECONDS = 60.0
 _FIELDS = ("user", "text", "group", "session", "agent", "name")
 _UNKNOWN = "没有这个会话"
@@ -80,6 +83,8 @@ def progress_event(progress: Progress) -> bytes:
             return event("done", {"conversation": conversation and str(conversation), "text": text, "usage": counted})
         case Failed(message):
             return event("error", {"message": message})
+        case _:  # concerns channels that answer one message only
+            return ALIVE
 
 
 def turn_json(turn: Turn) -> dict[str, Any]:
@@ -158,7 +163,11 @@ class Api:
         if agent is not None and agent not in {info.name for info in self._backend.agents()}:
             raise BadRequest(400, "没有这个智能体；可用的见 /api/agents")
         try:
-            answer = await self._backend.web.ask(
+            web_chat = self._backend.web
+        except LookupError:
+            raise BadRequest(404, "网页聊天没有开启；请在配置里打开 channels.web") from None
+        try:
+            answer = await web_chat.ask(
                 body["user"],
                 body["text"],
                 group=body.get("group") or None,
@@ -180,7 +189,7 @@ class Api:
             while True:
                 coming = coming or asyncio.ensure_future(anext(answer))
                 await asyncio.wait({coming}, timeout=self._heartbeat)
-                data = b": alive\n\n"
+                data = ALIVE
                 if coming.done():
                     step, coming = coming.result(), None
                     data = progress_event(step)

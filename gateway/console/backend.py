@@ -43,7 +43,7 @@ class ConsoleBackend(Protocol):
 
     @property
     def web(self) -> WebChannel:
-        """The channel that carries the web chat's questions."""
+        """The channel that carries the web chat's questions. Raises LookupError while it is off."""
 
     async def conversations(
         self, channel: str | None, user: str | None, q: str | None, before: str | None, limit: int

@@ -497,6 +497,18 @@ async def test_a_stopping_gateway_says_so(running: Running) -> None:
     assert json.loads(text)["error"]
 
 
+async def test_a_web_chat_that_is_off_says_so(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    def off(self: FakeBackend) -> None:
+        raise LookupError
+
+    monkeypatch.delattr(running.backend, "web")
+    monkeypatch.setattr(FakeBackend, "web", property(off), raising=False)
+    status, text = await running.fetch("/api/chat", "POST", RIGHT, json={"user": "u", "text": "问"})
+    assert status == 404
+    assert "channels.web" in json.loads(text)["error"]
+    monkeypatch.undo()
+
+
 async def test_stopping_ends_open_streams_politely(running: Running, backend: FakeBackend) -> None:
     backend.gate.clear()
     reading = asyncio.create_task(running.chat(user="u", text="问"))
