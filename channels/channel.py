@@ -8,6 +8,7 @@ from aiohttp import web
 from pydantic import Field
 
 from channels.message import Admission, InboundMessage, Part, Progress
+from memory.conversation import LaneKey
 from memory.settings import SettingsModel
 
 Accept = Callable[[InboundMessage], Awaitable[Admission]]
@@ -59,6 +60,34 @@ class SendRefused(SendError):
     """The platform will never take this part (left the group, recalled, no right …); trying again is useless."""
 
 
+class SendDeferred(SendError):
+    """Nothing can be sent now, but the person's next contact can fetch it: the part goes to the shelf."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShelvedPart:
+    """One part on the shelf, of the turn that answers the message `message_id`."""
+
+    turn: int
+    number: int
+    total: int
+    text: str
+    message_id: str
+
+
+class Shelf(Protocol):
+    """Parts that wait for the person's next contact, lane by lane, on disk. They expire with `answer-after-restart`."""
+
+    async def waiting(self, lane: LaneKey) -> list[ShelvedPart]:
+        """The parts of this lane, oldest first."""
+
+    async def fetched(self, part: ShelvedPart) -> None:
+        """The part reached the person."""
+
+    async def answered(self, message: InboundMessage) -> str | None:
+        """The whole answer that this message (or the turn it joined) got before; None if there is none (yet)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Route:
     """One route of the public listener."""
@@ -75,9 +104,11 @@ class Channel(Protocol):
     def name(self) -> str:
         """The entry's name in the config."""
 
-    @property
-    def part_bytes(self) -> int:
-        """The most UTF-8 bytes of text one part may hold; 0 = parts are not split."""
+    def parts(self, text: str, notice: str) -> list[str]:
+        """An answer (markdown) as the texts this platform is sent one after the other; none is empty.
+
+        `notice` ends the last one where the platform's number of parts does not hold the whole answer.
+        """
 
     def routes(self) -> Sequence[Route]:
         """Routes on the public listener; none unless this entry is in a webhook mode."""

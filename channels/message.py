@@ -13,6 +13,7 @@ class Notice(StrEnum):
     UNSUPPORTED = "unsupported"
     EMPTY = "empty"
     TOO_LONG = "too-long"
+    WELCOME = "welcome"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +76,7 @@ class Delta:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """The whole answer, stored; no event follows. `conversation` is None where none exists (commands)."""
+    """The whole answer, stored; its parts are sent next. `conversation` is None where none exists (commands)."""
 
     text: str
     conversation: ConversationId | None = None
@@ -84,12 +85,28 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """No answer: a short friendly text for the user; no event follows."""
+    """No answer: a short friendly text for the user, sent next unless it was said a moment ago."""
 
     message: str
 
 
-Progress = Routed | Delta | Answered | Failed
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """This message became one turn with newer ones; the answer goes to the newest, whose id is `into`."""
+
+    into: str
+
+
+@dataclass(frozen=True, slots=True)
+class Silent:
+    """Handled, and nothing will be sent for it: the last event."""
+
+
+Shown = Routed | Delta | Answered | Failed
+"""What a person who watches an answer is shown of it."""
+
+Progress = Shown | Joined | Silent
+"""What a channel is told of a message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,18 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, field
 
 from channels.channel import Accept, EntrySettings, Health, Route
-from channels.message import Answered, Delta, Failed, GatewayClosed, InboundMessage, Part, Progress
+from channels.message import (
+    Answered,
+    Delta,
+    Failed,
+    GatewayClosed,
+    InboundMessage,
+    Joined,
+    Part,
+    Progress,
+    Shown,
+    Silent,
+)
 from memory.conversation import AGENT_NAME, LaneKey, session_id, user_id
 
 ACCOUNT = "web"
@@ -66,11 +77,11 @@ def _check_name(label: str, value: str) -> None:
 class _Reader:
     """What one waiting request has not read yet. A slow reader finds neighbouring deltas joined."""
 
-    pending: deque[Progress] = field(default_factory=deque)
+    pending: deque[Shown] = field(default_factory=deque)
     size: int = 0
     wakeup: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def put(self, event: Progress) -> None:
+    def put(self, event: Shown) -> None:
         """Never blocks; deltas over the bound are left out, because the last event carries the whole text."""
         last = self.pending[-1] if self.pending else None
         if isinstance(event, Delta):
@@ -85,7 +96,7 @@ class _Reader:
         self.pending.append(event)
         self.wakeup.set()
 
-    async def get(self) -> Progress:
+    async def get(self) -> Shown:
         while not self.pending:
             self.wakeup.clear()
             await self.wakeup.wait()
@@ -101,8 +112,6 @@ class WebChannel:
     `new_id` makes message ids that are never used twice. `patience` bounds, in seconds, how long one request waits
     for the next event of its answer; `max_readers` how many wait at once.
     """
-
-    part_bytes = 0
 
     def __init__(
         self,
@@ -128,6 +137,10 @@ class WebChannel:
         """The entry's name in the config."""
         return self._name
 
+    def parts(self, text: str, notice: str) -> list[str]:
+        """The whole text, as it is."""
+        return [text]
+
     def routes(self) -> Sequence[Route]:
         """None on the public listener: the console carries the web chat."""
         return ()
@@ -147,7 +160,7 @@ class WebChannel:
         session: str | None = None,
         agent: str | None = None,
         name: str = "",
-    ) -> AsyncGenerator[Progress, None]:
+    ) -> AsyncGenerator[Shown, None]:
         """Hands a question over; returns, once it is stored, the events of its answer up to Answered or Failed.
 
         Closing the events early ends the reading only, never the answer.
@@ -183,7 +196,7 @@ class WebChannel:
             agent=question.agent,
         )
 
-    async def _follow(self, message_id: str, reader: _Reader) -> AsyncGenerator[Progress, None]:
+    async def _follow(self, message_id: str, reader: _Reader) -> AsyncGenerator[Shown, None]:
         try:
             while True:
                 try:
@@ -199,6 +212,8 @@ class WebChannel:
 
     def progress(self, message: InboundMessage, event: Progress) -> None:
         """Passes the event to the request that waits for this message; without one it is forgotten."""
+        if isinstance(event, Joined | Silent):
+            return  # each request of a merged turn gets the answer; a silent end has told its own
         last = isinstance(event, Answered | Failed)
         reader = self._readers.pop(message.id, None) if last else self._readers.get(message.id)
         if reader is not None:

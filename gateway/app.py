@@ -24,6 +24,7 @@ from gateway.outbox import Outbox
 from gateway.pipeline import Pipeline
 from gateway.server import Listener, build_public
 from gateway.settings import Settings
+from gateway.shelf import InboxShelf
 from gateway.snapshot import Snapshots
 from gateway.status import is_degraded, metrics, status
 from gateway.window_view import window_view
@@ -65,6 +66,7 @@ class App:
         self._memory = Memory(workspace, durability=settings.memory.durability)
         self._index = ConversationIndex(self._database, self._memory)
         self._snapshots = Snapshots(lambda: live.current)
+        self._shelf = InboxShelf(self._inbox, self._memory, clock)
         self._channels: dict[str, Channel] = {}
         self._outbox = Outbox(
             self._inbox,
@@ -109,7 +111,7 @@ class App:
     async def _start(self, serve: bool) -> None:
         for name, entry in self.live.current.enabled_channels().items():
             if serve or entry.kind == "web":
-                self._channels[name] = make_channel(name, entry, self._pipeline.accept, clock=self._clock)
+                self._channels[name] = make_channel(name, entry, self._pipeline.accept, self._shelf, clock=self._clock)
         if serve:
             await self._listen()
         await self._pipeline.recover()
@@ -174,6 +176,7 @@ class App:
         """Forgets ended messages that no platform repeats any more; brings the index in line with the files."""
         while True:
             try:
+                await self._shelf.clear_old()
                 await self._inbox.purge(self._clock() - _KEEP_IDS_SECONDS)
                 await self._index.refresh()
             except Exception as error:  # border of a background task

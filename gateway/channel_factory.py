@@ -4,11 +4,13 @@ import time
 import uuid
 from collections.abc import Callable
 
-from channels.channel import Accept, Channel, EntrySettings
+from channels.channel import Accept, Channel, EntrySettings, Shelf
 from channels.web import WebChannel
 
 
-def make_channel(name: str, entry: EntrySettings, accept: Accept, *, clock: Callable[[], float] = time.time) -> Channel:
+def make_channel(
+    name: str, entry: EntrySettings, accept: Accept, shelf: Shelf, *, clock: Callable[[], float] = time.time
+) -> Channel:
     """The channel of an enabled entry. Raises ValueError for a kind that does not exist."""
     kind = entry.kind or name
     if kind == "web":

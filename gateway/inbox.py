@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 
+from channels.channel import ShelvedPart
 from channels.message import InboundMessage, Notice
 from gateway.database import Database
 from gateway.router import LaneState
@@ -31,13 +32,14 @@ CREATE INDEX IF NOT EXISTS messages_waiting ON messages (lane, seq) WHERE state 
 CREATE INDEX IF NOT EXISTS messages_turn ON messages (turn) WHERE turn IS NOT NULL;
 CREATE INDEX IF NOT EXISTS messages_age ON messages (accepted_at);
 CREATE TABLE IF NOT EXISTS parts (
-    turn INTEGER NOT NULL, number INTEGER NOT NULL, total INTEGER NOT NULL,
+    turn INTEGER NOT NULL, number INTEGER NOT NULL, total INTEGER NOT NULL, lane TEXT NOT NULL,
     text TEXT NOT NULL,              -- '' once sent
-    state TEXT NOT NULL,             -- waiting | sent | dropped
+    state TEXT NOT NULL,             -- waiting | shelved (for the next contact) | sent | dropped
     platform_id TEXT NOT NULL DEFAULT '',
     PRIMARY KEY (turn, number)
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS parts_waiting ON parts (turn) WHERE state = 'waiting';
+CREATE INDEX IF NOT EXISTS parts_shelved ON parts (lane, turn, number) WHERE state = 'shelved';
 CREATE TABLE IF NOT EXISTS lanes (
     lane TEXT PRIMARY KEY, agent TEXT NOT NULL, agent_at REAL NOT NULL, pinned INTEGER NOT NULL
 ) WITHOUT ROWID;
@@ -177,8 +179,8 @@ class Inbox:
                 [(state, group.turn, now, seq) for seq in seqs],
             )
             db.executemany(
-                "INSERT OR IGNORE INTO parts (turn, number, total, text, state) VALUES (?, ?, ?, ?, 'waiting')",
-                [(group.turn, number, len(parts), text) for number, text in enumerate(parts)],
+                "INSERT OR IGNORE INTO parts (turn, number, total, lane, text, state) VALUES (?, ?, ?, ?, ?, 'waiting')",
+                [(group.turn, number, len(parts), key, text) for number, text in enumerate(parts)],
             )
             if lane is not None:
                 _set_lane_state(db, key, lane)
@@ -207,7 +209,9 @@ class Inbox:
                 "UPDATE parts SET state = 'sent', text = '', platform_id = ? WHERE turn = ? AND number = ?",
                 (platform_id, turn, number),
             )
-            left = db.execute("SELECT 1 FROM parts WHERE turn = ? AND state = 'waiting' LIMIT 1", (turn,)).fetchone()
+            left = db.execute(
+                "SELECT 1 FROM parts WHERE turn = ? AND state IN ('waiting', 'shelved') LIMIT 1", (turn,)
+            ).fetchone()
             if left is None:
                 db.execute(
                     "UPDATE messages SET state = 'delivered', changed_at = ? WHERE turn = ? AND state = 'answered'",
@@ -222,7 +226,7 @@ class Inbox:
 
         def work(db: sqlite3.Connection) -> None:
             db.execute(
-                "UPDATE parts SET state = 'dropped', text = '' WHERE turn = ? AND state = 'waiting'",
+                "UPDATE parts SET state = 'dropped', text = '' WHERE turn = ? AND state IN ('waiting', 'shelved')",
                 (turn,),
             )
             db.execute(
@@ -232,6 +236,60 @@ class Inbox:
             _blank(db, turn)
 
         await self._database.run(work)
+
+    async def shelve(self, turn: int, number: int) -> None:
+        """The parts from `number` on wait for the person's next contact."""
+
+        def work(db: sqlite3.Connection) -> None:
+            db.execute(
+                "UPDATE parts SET state = 'shelved' WHERE turn = ? AND number >= ? AND state = 'waiting'",
+                (turn, number),
+            )
+
+        await self._database.run(work)
+
+    async def shelved(self, lane: LaneKey, since: float) -> list[ShelvedPart]:
+        """The parts of a lane on the shelf, oldest first, of messages accepted at `since` or later."""
+
+        def work(db: sqlite3.Connection) -> list[ShelvedPart]:
+            rows = db.execute(
+                "SELECT p.*, (SELECT id FROM messages n WHERE n.turn = p.turn ORDER BY seq DESC LIMIT 1) AS message_id"
+                " FROM parts p JOIN messages m ON m.seq = p.turn"
+                " WHERE p.lane = ? AND p.state = 'shelved' AND m.accepted_at >= ? ORDER BY p.turn, p.number",
+                (str(lane), since),
+            )
+            return [ShelvedPart(r["turn"], r["number"], r["total"], r["text"], r["message_id"]) for r in rows]
+
+        return await self._database.run(work)
+
+    async def shelved_turns(self, before: float) -> list[int]:
+        """Turns with parts on the shelf whose message was accepted before `before`."""
+
+        def work(db: sqlite3.Connection) -> list[int]:
+            rows = db.execute(
+                "SELECT DISTINCT p.turn AS turn FROM parts p JOIN messages m ON m.seq = p.turn"
+                " WHERE p.state = 'shelved' AND m.accepted_at < ?",
+                (before,),
+            )
+            return [row["turn"] for row in rows]
+
+        return await self._database.run(work)
+
+    async def asked(self, message: InboundMessage) -> tuple[ConversationId, str] | None:
+        """Where this message was taken to, and the id of its user turn there; None when it was not (yet)."""
+        key = (message.lane.channel, message.account, message.id)
+
+        def work(db: sqlite3.Connection) -> tuple[ConversationId, str] | None:
+            row = db.execute(
+                "SELECT f.id AS id, f.conversation AS conversation FROM messages m JOIN messages f ON f.seq = m.turn"
+                " WHERE m.channel = ? AND m.account = ? AND m.id = ?",
+                key,
+            ).fetchone()
+            if row is None or row["conversation"] is None:
+                return None
+            return ConversationId.parse(row["conversation"]), row["id"]
+
+        return await self._database.run(work)
 
     async def expire(self, before: float, now: float) -> list[tuple[int, str]]:
         """Messages accepted before `before` and never answered are expired; returns their (seq, lane)."""
@@ -316,7 +374,7 @@ class Inbox:
         def work(db: sqlite3.Connection) -> int:
             rows = db.execute(
                 "DELETE FROM messages WHERE accepted_at < ? AND state NOT IN ('accepted', 'taken', 'answered')"
-                " AND (turn IS NULL OR turn NOT IN (SELECT turn FROM parts WHERE state = 'waiting'))",
+                " AND (turn IS NULL OR turn NOT IN (SELECT turn FROM parts WHERE state IN ('waiting', 'shelved')))",
                 (before,),
             )
             db.execute("DELETE FROM parts WHERE turn NOT IN (SELECT turn FROM messages WHERE turn IS NOT NULL)")

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 
-from channels.channel import Channel, SendError, SendFailed, SendLimited, SendRefused
+from channels.channel import Channel, SendDeferred, SendError, SendFailed, SendLimited, SendRefused
 from channels.message import Part
 from gateway.inbox import Inbox, Stored, WaitingPart
 from memory.conversation import LaneKey
@@ -107,20 +107,27 @@ class Outbox:
                 total=waiting.total,
                 key=f"{message.lane.channel}:{message.account}:{message.id}:{waiting.number}",
             )
-            platform_id = await self._send(channel, part, delivery.stored.accepted_at)
+            try:
+                platform_id = await self._send(channel, part, delivery.stored.accepted_at)
+            except SendDeferred as error:
+                log.info("shelved turn=%d from_part=%d reason=%s", delivery.turn, waiting.number, error)
+                await self._inbox.shelve(delivery.turn, waiting.number)
+                return
             if platform_id is None:
                 await self._inbox.give_up(delivery.turn, self._clock())
                 return
             await self._inbox.sent(delivery.turn, waiting.number, platform_id, self._clock())
 
     async def _send(self, channel: Channel, part: Part, accepted_at: float) -> str | None:
-        """The platform's id of the part; None when it will never arrive."""
+        """The platform's id of the part; None when it will never arrive. Raises SendDeferred."""
         attempt = 0
         while True:
             attempt += 1
             try:
                 async with asyncio.timeout(_CALL_SECONDS):
                     return await channel.send(part)
+            except SendDeferred:
+                raise
             except SendRefused as error:
                 log.error("answer refused entry=%s lane=%s reason=%s", channel.name, part.message.lane, error)
                 return None

@@ -14,11 +14,12 @@ from channels.message import (
     Failed,
     GatewayClosed,
     InboundMessage,
+    Joined,
     Notice,
     Progress,
     Routed,
+    Silent,
 )
-from channels.split import split
 from gateway.answering import Answer, Answering, Question, QuestionTooLong, Stopper, user_turn
 from gateway.command_runner import CommandRunner
 from gateway.commands import parse
@@ -134,8 +135,7 @@ class Pipeline:
                 await self._refuse(work.group, work.refusal)
             elif work.command:
                 text = await self._commands.run(work.command, work.group.newest.message, self._snapshots.now())
-                await self._finish(work.group, State.COMMAND, text)
-                self._tell(work.group, Answered(text))
+                await self._finish(work.group, State.COMMAND, text, Answered(text))
             else:
                 await self._answer(work.group)
         except Exception as error:  # border of one turn: the user is told, the lane goes on
@@ -149,11 +149,12 @@ class Pipeline:
         text = snapshot.texts.get(name)
         silent = name in ("rate-limited", "refused-dm") and not self._told.allows(message.user, self._clock())
         log.info("refused lane=%s reason=%s told=%s", message.lane, name, not silent)
-        await self._finish(group, State.REFUSED, "" if silent else text)
-        self._tell(group, Failed(text))
+        await self._finish(group, State.REFUSED, "" if silent else text, Failed(text))
 
     async def _answer(self, group: Group) -> None:
         question = await self._question(group)
+        for older in group.stored[:-1]:
+            self._tell_one(older, Joined(group.newest.message.id))
         self._tell(group, Routed(question.agent.name, question.reason))
         self._index.touch(question.conversation)
         key = question.conversation.lane
@@ -215,41 +216,47 @@ class Pipeline:
         group, lane = question.group, question.lane
         if not lane.pinned or lane.agent == question.agent.name:  # one message to another agent unpins nothing
             lane = LaneState(question.agent.name, self._clock(), lane.pinned)
-        await self._finish(group, State.ANSWERED, answer.text, lane)
         text = answer.text or question.snapshot.texts.get("stopped")
-        self._tell(group, Answered(text, question.conversation, answer.usage))
+        answered = Answered(text, question.conversation, answer.usage)
+        await self._finish(group, State.ANSWERED, answer.text, answered, lane)
 
     async def _fail(self, group: Group, name: str) -> None:
         """The user is shown a short text; it is never stored as an answer."""
         text = self._snapshots.now().texts.get(name)
-        await self._finish(group, State.FAILED, text)
-        self._tell(group, Failed(text))
+        await self._finish(group, State.FAILED, text, Failed(text))
 
     # ---- out
 
-    async def _finish(self, group: Group, state: State, text: str, lane: LaneState | None = None) -> None:
-        """Records the answer with its parts in one step, then hands it to the outbox."""
+    async def _finish(
+        self, group: Group, state: State, text: str, event: Progress, lane: LaneState | None = None
+    ) -> None:
+        """Records the answer with its parts in one step, tells the channel, hands the parts to the outbox."""
         stored = group.newest
         parts = self._parts(stored.message.entry, text)
         await self._inbox.finish(group, state, parts, self._clock(), lane)
         if lane is not None:
             self._states.keep(stored.message.lane, lane)
+        self._tell(group, event)
         if parts:
             self._outbox.put(group.turn, stored, parts)
+        else:
+            self._tell(group, Silent())
 
     def _parts(self, entry: str, text: str) -> list[str]:
         channel = self._channels.get(entry)
-        limit = channel.part_bytes if channel else 0
-        if not text.strip():
+        if channel is None or not text.strip():
             return []
-        return split(text, limit, notice=self._snapshots.now().texts.get("more-parts")) if limit else [text]
+        return channel.parts(text, self._snapshots.now().texts.get("more-parts"))
 
     def _tell(self, group: Group, event: Progress) -> None:
-        """Tells the channel of each message of the group; a channel that fails at it harms nobody else."""
+        """Tells the channel of each message of the group."""
         for stored in group.stored:
-            channel = self._channels.get(stored.message.entry)
-            if channel:
-                channel.progress(stored.message, event)
+            self._tell_one(stored, event)
+
+    def _tell_one(self, stored: Stored, event: Progress) -> None:
+        channel = self._channels.get(stored.message.entry)
+        if channel:
+            channel.progress(stored.message, event)
 
     def stop_answer(self, lane: LaneKey) -> bool:
         """Stops the answer that is being made in this lane; False when there is none."""

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import aiohttp
 
-from channels.message import Answered, Delta, Failed, Progress, Routed
+from channels.message import Answered, Delta, Failed, Routed, Shown
 from gateway import logs
 from gateway.app import App
 from gateway.live_settings import LiveSettings
 from gateway.sections import LogSettings
 from gateway.workspace_lock import WorkspaceBusy
 
-Ask = Callable[[str], AsyncIterator[Progress]]
+Ask = Callable[[str], AsyncIterator[Shown]]
 
 
 async def chat(live: LiveSettings, workspace: Path, *, agent: str | None, message: str | None) -> int:
@@ -31,7 +31,7 @@ async def chat(live: LiveSettings, workspace: Path, *, agent: str | None, messag
         async with App(live, workspace).running(serve=False) as app:
             web = app.web
 
-            async def ask(text: str) -> AsyncIterator[Progress]:
+            async def ask(text: str) -> AsyncIterator[Shown]:
                 async for event in await web.ask(user, text, agent=agent):
                     yield event
 
@@ -54,7 +54,7 @@ async def _converse(ask: Ask, message: str | None) -> int:
             await _show(ask(text))
 
 
-async def _show(events: AsyncIterator[Progress]) -> int:
+async def _show(events: AsyncIterator[Shown]) -> int:
     """Prints an answer as it comes; 1 when there was none."""
     streamed = ""
     async for event in events:
@@ -84,7 +84,7 @@ async def _through_gateway(
     url = f"http://{console.host}:{console.port}/api/chat"
     async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {token}"}) as session:
 
-        async def ask(text: str) -> AsyncIterator[Progress]:
+        async def ask(text: str) -> AsyncIterator[Shown]:
             body = {"user": user, "text": text, "agent": agent}
             async with session.post(url, json=body) as response:
                 if response.status != 200:
@@ -100,7 +100,7 @@ async def _through_gateway(
             return 2
 
 
-async def _events(response: aiohttp.ClientResponse) -> AsyncIterator[Progress]:
+async def _events(response: aiohttp.ClientResponse) -> AsyncIterator[Shown]:
     name = ""
     async for raw in response.content:
         line = raw.decode().rstrip("\r\n")

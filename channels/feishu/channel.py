@@ -19,6 +19,7 @@ from channels.feishu.settings import FeishuSettings
 from channels.feishu.webhook import Webhook
 from channels.health import Troubles
 from channels.message import GatewayClosed, InboundMessage, Part, Progress
+from channels.split import split
 
 _log = logging.getLogger("sanqiao.channels.feishu")
 
@@ -56,10 +57,9 @@ class FeishuChannel:
         """The entry's name in the config."""
         return self._name
 
-    @property
-    def part_bytes(self) -> int:
-        """A part of this size fits a post of 30 KB, however much of it has to be escaped."""
-        return PART_BYTES
+    def parts(self, text: str, notice: str) -> list[str]:
+        """Parts that each fit a post of 30 KB, however much of them has to be escaped."""
+        return split(text, PART_BYTES, notice=notice)
 
     def routes(self) -> Sequence[Route]:
         """The webhook's route, in webhook mode."""

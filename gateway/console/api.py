@@ -10,7 +10,7 @@ from typing import Any
 
 from aiohttp import web
 
-from channels.message import Answered, Delta, Failed, GatewayClosed, Progress, Routed
+from channels.message import Answered, Delta, Failed, GatewayClosed, Routed, Shown
 from channels.web import BadQuestion, TooManyReaders
 from gateway.console.backend import BadCursor, ConsoleBackend
 from gateway.console.guard import json_response, refusal
@@ -68,7 +68,7 @@ def event(name: str, data: object) -> bytes:
     return f"event: {name}\ndata: {text}\n\n".encode("utf-8", "replace")
 
 
-def progress_event(progress: Progress) -> bytes:
+def progress_event(progress: Shown) -> bytes:
     """The form in which a step of an answer is streamed."""
     match progress:
         case Routed(agent, reason):
@@ -181,9 +181,9 @@ class Api:
             raise BadRequest(503, "网关正忙或正在停止，请稍后再试") from None
         return await self._stream(request, answer)
 
-    async def _stream(self, request: web.Request, answer: AsyncGenerator[Progress, None]) -> web.StreamResponse:
+    async def _stream(self, request: web.Request, answer: AsyncGenerator[Shown, None]) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "X-Accel-Buffering": "no"})
-        coming: asyncio.Task[Progress] | None = None
+        coming: asyncio.Task[Shown] | None = None
         try:
             await response.prepare(request)
             while True:

@@ -21,7 +21,6 @@ class Platform:
     """A channel whose sends fail as told, one error each."""
 
     name = "feishu"
-    part_bytes = 0
 
     def __init__(self) -> None:
         self.errors: list[Exception] = []
