@@ -131,6 +131,7 @@ class Appender:
             fd = open_file(folder, conversation.file_name, os.O_RDONLY)
             try:
                 os.fdatasync(fd)
+                os.fsync(folder)
             finally:
                 os.close(fd)
 

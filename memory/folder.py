@@ -79,6 +79,9 @@ def kept_aside(workspace: Path, user: str, name: str, kind: str, raw: bytes) -> 
         try:
             write_all(fd, raw)
             os.fsync(fd)
+        except OSError:
+            os.unlink(target, dir_fd=folder)
+            raise
         finally:
             os.close(fd)
         os.fsync(folder)
