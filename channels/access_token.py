@@ -8,12 +8,13 @@ from dataclasses import dataclass
 
 _log = logging.getLogger("sanqiao.channels")
 
-_FIRST_PAUSE = 0.5
 _LONGEST_PAUSE = 30.0
 
 
 class TokenError(Exception):
-    """No token. The message is for logs: no secret."""
+    """No token. The message is for logs: no secret. Nobody is asked again for `pause` seconds, growing."""
+
+    pause = 0.5
 
 
 class TokenUnavailable(TokenError):
@@ -22,6 +23,8 @@ class TokenUnavailable(TokenError):
 
 class TokenRefused(TokenError):
     """The platform refuses this account's credentials: an admin must mend them."""
+
+    pause = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +43,7 @@ class AccessToken:
 
     `fetch` asks the platform and raises TokenError. `early` is how many seconds before its end a token is replaced in
     the background; of a token that lives shorter than twice that, half its life. After a failure nobody is asked
-    again for a pause that grows from 0.5 s to 30 s, with jitter; meanwhile `get` raises the same error at once.
+    again for a pause that doubles up to 30 s, with jitter; meanwhile `get` raises the same error at once.
     """
 
     def __init__(
@@ -121,7 +124,7 @@ class AccessToken:
         now = self._clock()
         if self._grant and now >= self._ends_at:
             self._grant = None
-        pause = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2**self._failures)
+        pause = min(_LONGEST_PAUSE, error.pause * 2**self._failures)
         self._failures = min(self._failures + 1, 10)
         self._error = error
         self._ask_again_at = now + pause * (0.5 + 0.5 * self._rng())

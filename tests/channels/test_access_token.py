@@ -108,7 +108,7 @@ async def test_failures_are_typed_and_not_hammered(error: TokenError) -> None:
             with pytest.raises(type(error)):
                 await token.get()
         pauses.append(platform.now - before)
-    assert pauses[:3] == [0.5, 1.0, 2.0]
+    assert pauses[:3] == [error.pause, 2 * error.pause, 4 * error.pause]
     assert max(pauses) == 30.0
     platform.error = None
     platform.now += 31
