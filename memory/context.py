@@ -45,6 +45,19 @@ class ContextPreset(SettingsModel):
     summary: SummaryOverrides = SummaryOverrides()
 
 
+PRESETS: Mapping[str, ContextPreset] = {
+    "tech-support": ContextPreset(
+        window=WindowOverrides(max_messages=40, keep_recent=20, max_tokens=16000),
+        summary=SummaryOverrides(after_turns=20, keep=20),
+    ),
+    "customer-service": ContextPreset(window=WindowOverrides(max_messages=15), summary=SummaryOverrides(enabled=False)),
+    "casual-chat": ContextPreset(
+        window=WindowOverrides(max_messages=6, keep_recent=6), summary=SummaryOverrides(enabled=False)
+    ),
+}
+"""The presets there are when `agent.policies` is not written; the shipped file shows them."""
+
+
 class ContextOverrides(ContextPreset):
     """`context` of an agent file or of a channel entry: a preset's name, and single keys on top of it."""
 

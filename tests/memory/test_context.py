@@ -3,21 +3,19 @@
 import pytest
 from pydantic import ValidationError
 
-from memory.context import ContextOverrides, ContextPreset, ContextSettings, SummaryOverrides, WindowOverrides, resolve
+from memory.context import (
+    PRESETS,
+    ContextOverrides,
+    ContextPreset,
+    ContextSettings,
+    SummaryOverrides,
+    WindowOverrides,
+    resolve,
+)
 from memory.summary import SummarySettings
 from memory.window import WindowSettings
 
-POLICIES = {
-    name: ContextPreset.model_validate(written)
-    for name, written in {
-        "tech-support": {
-            "window": {"max-messages": 40, "keep-recent": 20, "max-tokens": 16000},
-            "summary": {"after-turns": 20, "keep": 20},
-        },
-        "customer-service": {"window": {"max-messages": 15}, "summary": {"enabled": False}},
-        "casual-chat": {"window": {"max-messages": 6, "keep-recent": 6}, "summary": {"enabled": False}},
-    }.items()
-}
+POLICIES = PRESETS
 BASE = ContextSettings.model_validate({"window": {"max-messages": 20, "max-tokens": 9000}, "summary": {"keep": 12}})
 
 
@@ -38,6 +36,17 @@ def test_defaults_are_those_of_the_shipped_file() -> None:
     assert settings.summary == SummarySettings(
         enabled=True, after_turns=20, every_messages=10, keep=10, model="summary", max_chars=2000
     )
+
+
+def test_presets_are_those_of_the_shipped_file() -> None:
+    assert {name: preset.model_dump(by_alias=True, exclude_none=True) for name, preset in PRESETS.items()} == {
+        "tech-support": {
+            "window": {"max-messages": 40, "keep-recent": 20, "max-tokens": 16000},
+            "summary": {"after-turns": 20, "keep": 20},
+        },
+        "customer-service": {"window": {"max-messages": 15}, "summary": {"enabled": False}},
+        "casual-chat": {"window": {"max-messages": 6, "keep-recent": 6}, "summary": {"enabled": False}},
+    }
 
 
 def test_nothing_overridden() -> None:
