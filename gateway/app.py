@@ -37,6 +37,7 @@ log = logging.getLogger("sanqiao.app")
 _KEEP_IDS_SECONDS = 48 * 3600.0  # the longest redelivery known is Feishu's, 7.1 h after the first try
 _HOUSEKEEPING_SECONDS = 3600.0
 _CHANNEL_PAUSE_SECONDS = 5.0
+_LINK_SECONDS = 600.0
 
 
 class App:
@@ -207,7 +208,7 @@ class App:
         if self._console is None:
             raise LookupError("the console is off")
         settings = self.live.current.console
-        return f"http://{settings.host}:{settings.port}{self._console.login_path()}"
+        return f"http://{settings.host}:{settings.port}{self._console.login_path(_LINK_SECONDS)}"
 
     @property
     def web(self) -> WebChannel:

@@ -26,7 +26,7 @@ class LaneState:
 
 @dataclass(frozen=True, slots=True)
 class RuleScore:
-    """How well the rules of one agent fit a text, and the words or patterns that did."""
+    """How well the rules of one agent fit a text, and the words (or numbers of patterns) that did."""
 
     agent: str
     score: int
@@ -67,7 +67,8 @@ def scores(text: str, rules: Mapping[str, Intents]) -> list[RuleScore]:
     for agent, intents in rules.items():
         words = [word for word in dict.fromkeys(intents.keywords) if word and word.casefold() in seen]
         words = [w for w in words if not any(w != other and w.casefold() in other.casefold() for other in words)]
-        hits = (*words, *(p for p in dict.fromkeys(intents.patterns) if _fits(p, text[:RULE_CHARACTERS])))
+        fits = [f"句式 {n}" for n, p in enumerate(intents.patterns, 1) if _fits(p, text[:RULE_CHARACTERS])]
+        hits = (*words, *fits)
         if hits:
             found.append(RuleScore(agent, len(hits), hits))
     return sorted(found, key=lambda s: -s.score)

@@ -61,7 +61,7 @@ def _welcome(app: App, config: Path) -> str:
     settings = app.live.current
     lines = ["", "三桥已启动。"]
     if settings.console.enabled:
-        lines.append(f"  网页聊天：{app.login_link()}（一次有效）")
+        lines.append(f"  网页聊天：{app.login_link()}（一次有效，十分钟内）")
     off = [name for name, entry in settings.channels.items() if not entry.enabled]
     missing = [kind for kind in _CHANNEL_NAMES if kind not in settings.channels]
     if off or missing:
