@@ -9,9 +9,9 @@ import aiohttp
 
 from channels.access_token import AccessToken, Grant, TokenError, TokenRefused, TokenUnavailable
 from channels.feishu.codes import ADMIN_REMEDIES, Remedy, remedy_for
-from channels.feishu.json_values import Object, int_at, load_object, object_at, text_at
 from channels.feishu.settings import FeishuSettings
 from channels.health import Troubles
+from channels.json_values import Object, int_at, load_object, object_at, text_at
 
 TRY_SECONDS = 10.0
 _MOST_CONNECTIONS = 100

@@ -12,12 +12,12 @@ from channels.channel import Accept, EntrySettings, Health, Route
 from channels.feishu.api import ApiError, FeishuApi
 from channels.feishu.delivery import Delivery
 from channels.feishu.events import Bot, read_event
-from channels.feishu.json_values import Object, load_object
 from channels.feishu.long_connection import LongConnection
 from channels.feishu.render import PART_BYTES
 from channels.feishu.settings import FeishuSettings
 from channels.feishu.webhook import Webhook
 from channels.health import Troubles
+from channels.json_values import Object, load_object
 from channels.message import GatewayClosed, InboundMessage, Part, Progress
 from channels.split import split
 

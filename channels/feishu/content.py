@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from channels.feishu.json_values import Object, list_at, load_object, object_at, text_at
+from channels.json_values import Object, list_at, load_object, object_at, text_at
 from channels.text import is_blank
 
 _LOCALES = ("zh_cn", "en_us", "ja_jp")

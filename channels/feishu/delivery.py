@@ -12,10 +12,10 @@ from channels.access_token import TokenError
 from channels.channel import SendError, SendFailed, SendLimited, SendRefused
 from channels.feishu.api import ApiError, FeishuApi
 from channels.feishu.codes import Remedy
-from channels.feishu.pace import Pace
 from channels.feishu.render import post_content, text_content
 from channels.health import Troubles
 from channels.message import Part
+from channels.pace import Pace
 
 _log = logging.getLogger("sanqiao.channels.feishu")
 

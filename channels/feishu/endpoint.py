@@ -7,8 +7,8 @@ from yarl import URL
 
 from channels.feishu.api import ApiError, FeishuApi
 from channels.feishu.codes import Remedy
-from channels.feishu.json_values import Object, int_at, object_at, text_at
 from channels.feishu.settings import FeishuSettings
+from channels.json_values import Object, int_at, object_at, text_at
 
 _PATH = "/callback/ws/endpoint"
 _BUSY = (1, 1000040343)

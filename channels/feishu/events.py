@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from channels.feishu.content import Content, Mention, read_content
-from channels.feishu.json_values import Object, list_at, object_at, text_at
+from channels.json_values import Object, list_at, object_at, text_at
 from channels.message import InboundMessage, Notice
 from channels.text import is_blank
 from memory.conversation import LaneKey, session_id, user_id

@@ -27,9 +27,9 @@ from channels.feishu.endpoint import (
     refused_handshake,
 )
 from channels.feishu.frame import CONTROL, Frame, FrameError
-from channels.feishu.json_values import load_object
 from channels.feishu.settings import FeishuSettings
 from channels.health import Troubles
+from channels.json_values import load_object
 
 _log = logging.getLogger("sanqiao.channels.feishu")
 

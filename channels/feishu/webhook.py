@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 
-from channels.feishu.json_values import Object, load_object, object_at, text_at
 from channels.feishu.settings import FeishuSettings
+from channels.json_values import Object, load_object, object_at, text_at
 from channels.message import GatewayClosed
 from channels.verify import Undecryptable, feishu_decrypt, feishu_signature, fresh, same
 

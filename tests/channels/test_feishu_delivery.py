@@ -9,8 +9,8 @@ import pytest
 
 from channels.channel import SendFailed, SendLimited, SendRefused
 from channels.feishu.channel import FeishuChannel
-from channels.feishu.pace import Pace
 from channels.message import InboundMessage
+from channels.pace import Pace
 from memory.conversation import LaneKey, session_id, user_id
 from tests.channels.feishu_recorder import Recorder, channel, part, settings
 from tests.platforms.feishu_server import FakeFeishu

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from channels.feishu.events import Bot, read_event
-from channels.feishu.json_values import load_object
+from channels.json_values import load_object
 from channels.message import InboundMessage, Notice
 from memory.conversation import session_id, user_id
 from tests.platforms.feishu_server import mention, message_event
