@@ -21,6 +21,7 @@ from gateway.database import Database
 from gateway.inbox import Inbox
 from gateway.live_settings import LiveSettings
 from gateway.outbox import Outbox
+from gateway.parts import Parts
 from gateway.pipeline import Pipeline
 from gateway.server import Listener, build_public
 from gateway.settings import Settings
@@ -64,13 +65,14 @@ class App:
         self._workspace = workspace
         self._database = Database(workspace / "gateway.db", inbox.SCHEMA + conversation_index.SCHEMA)
         self._inbox = Inbox(self._database)
+        parts = Parts(self._database)
         self._memory = Memory(workspace, durability=settings.memory.durability)
         self._index = ConversationIndex(self._database, self._memory)
         self._snapshots = Snapshots(lambda: live.current)
-        self._shelf = InboxShelf(self._inbox, self._memory, clock)
+        self._shelf = InboxShelf(self._inbox, parts, self._memory, clock)
         self._channels: dict[str, Channel] = {}
         self._outbox = Outbox(
-            self._inbox,
+            parts,
             self._channels,
             patience=lambda: live.current.conversations.answer_after_restart,
             spawn=self._spawn,

@@ -10,13 +10,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 
-from channels.channel import ShelvedPart
 from channels.message import InboundMessage, Notice
 from gateway.database import Database
+from gateway.parts import SCHEMA as PARTS
+from gateway.parts import blank, insert_parts
 from gateway.router import LaneState
 from memory.conversation import ConversationId, LaneKey
 
-SCHEMA = """
+MESSAGES = """
 CREATE TABLE IF NOT EXISTS messages (
     seq INTEGER PRIMARY KEY AUTOINCREMENT,
     channel TEXT NOT NULL, account TEXT NOT NULL, id TEXT NOT NULL,
@@ -31,19 +32,13 @@ CREATE TABLE IF NOT EXISTS messages (
 CREATE INDEX IF NOT EXISTS messages_waiting ON messages (lane, seq) WHERE state IN ('accepted', 'taken');
 CREATE INDEX IF NOT EXISTS messages_turn ON messages (turn) WHERE turn IS NOT NULL;
 CREATE INDEX IF NOT EXISTS messages_age ON messages (accepted_at);
-CREATE TABLE IF NOT EXISTS parts (
-    turn INTEGER NOT NULL, number INTEGER NOT NULL, total INTEGER NOT NULL, lane TEXT NOT NULL,
-    text TEXT NOT NULL,              -- '' once sent
-    state TEXT NOT NULL,             -- waiting | shelved (for the next contact) | sent | dropped
-    platform_id TEXT NOT NULL DEFAULT '',
-    PRIMARY KEY (turn, number)
-) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS parts_waiting ON parts (turn) WHERE state = 'waiting';
-CREATE INDEX IF NOT EXISTS parts_shelved ON parts (lane, turn, number) WHERE state = 'shelved';
 CREATE TABLE IF NOT EXISTS lanes (
     lane TEXT PRIMARY KEY, agent TEXT NOT NULL, agent_at REAL NOT NULL, pinned INTEGER NOT NULL
 ) WITHOUT ROWID;
 """
+
+SCHEMA = MESSAGES + PARTS
+"""All tables of the inbox."""
 
 
 class State(StrEnum):
@@ -95,23 +90,6 @@ class Group:
         return self.stored[-1]
 
 
-@dataclass(frozen=True, slots=True)
-class Pending:
-    """An answer of which some parts are not sent yet."""
-
-    turn: int
-    stored: Stored
-
-
-@dataclass(frozen=True, slots=True)
-class WaitingPart:
-    """One part not sent yet."""
-
-    number: int
-    total: int
-    text: str
-
-
 def _to_json(message: InboundMessage) -> str:
     fields = asdict(message) | {"lane": str(message.lane), "reply": dict(message.reply)}
     text = json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
@@ -127,6 +105,14 @@ def _from_json(text: str) -> InboundMessage:
 
 def _stored(row: sqlite3.Row) -> Stored:
     return Stored(row["seq"], row["accepted_at"], _from_json(row["message"]))
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """An answer of which some parts are not sent yet."""
+
+    turn: int
+    stored: Stored
 
 
 class Inbox:
@@ -178,102 +164,13 @@ class Inbox:
                 "UPDATE messages SET state = ?, turn = ?, changed_at = ? WHERE seq = ?",
                 [(state, group.turn, now, seq) for seq in seqs],
             )
-            db.executemany(
-                "INSERT OR IGNORE INTO parts (turn, number, total, lane, text, state) VALUES (?, ?, ?, ?, ?, 'waiting')",
-                [(group.turn, number, len(parts), key, text) for number, text in enumerate(parts)],
-            )
+            insert_parts(db, group.turn, key, parts)
             if lane is not None:
                 _set_lane_state(db, key, lane)
             if not parts:
-                _blank(db, group.turn)
+                blank(db, group.turn)
 
         await self._database.run(work)
-
-    async def parts(self, turn: int) -> list[WaitingPart]:
-        """The parts of a turn's answer that are not sent yet, in order."""
-
-        def work(db: sqlite3.Connection) -> list[WaitingPart]:
-            rows = db.execute(
-                "SELECT number, total, text FROM parts WHERE turn = ? AND state = 'waiting' ORDER BY number",
-                (turn,),
-            )
-            return [WaitingPart(row["number"], row["total"], row["text"]) for row in rows]
-
-        return await self._database.run(work)
-
-    async def sent(self, turn: int, number: int, platform_id: str, now: float) -> None:
-        """A part arrived. With the last one an answered turn is delivered, and its texts are blanked."""
-
-        def work(db: sqlite3.Connection) -> None:
-            db.execute(
-                "UPDATE parts SET state = 'sent', text = '', platform_id = ? WHERE turn = ? AND number = ?",
-                (platform_id, turn, number),
-            )
-            left = db.execute(
-                "SELECT 1 FROM parts WHERE turn = ? AND state IN ('waiting', 'shelved') LIMIT 1", (turn,)
-            ).fetchone()
-            if left is None:
-                db.execute(
-                    "UPDATE messages SET state = 'delivered', changed_at = ? WHERE turn = ? AND state = 'answered'",
-                    (now, turn),
-                )
-                _blank(db, turn)
-
-        await self._database.run(work)
-
-    async def give_up(self, turn: int, now: float) -> None:
-        """What is left of an answer will never arrive."""
-
-        def work(db: sqlite3.Connection) -> None:
-            db.execute(
-                "UPDATE parts SET state = 'dropped', text = '' WHERE turn = ? AND state IN ('waiting', 'shelved')",
-                (turn,),
-            )
-            db.execute(
-                "UPDATE messages SET state = 'failed', changed_at = ? WHERE turn = ? AND state = 'answered'",
-                (now, turn),
-            )
-            _blank(db, turn)
-
-        await self._database.run(work)
-
-    async def shelve(self, turn: int, number: int) -> None:
-        """The parts from `number` on wait for the person's next contact."""
-
-        def work(db: sqlite3.Connection) -> None:
-            db.execute(
-                "UPDATE parts SET state = 'shelved' WHERE turn = ? AND number >= ? AND state = 'waiting'",
-                (turn, number),
-            )
-
-        await self._database.run(work)
-
-    async def shelved(self, lane: LaneKey, since: float) -> list[ShelvedPart]:
-        """The parts of a lane on the shelf, oldest first, of messages accepted at `since` or later."""
-
-        def work(db: sqlite3.Connection) -> list[ShelvedPart]:
-            rows = db.execute(
-                "SELECT p.*, (SELECT id FROM messages n WHERE n.turn = p.turn ORDER BY seq DESC LIMIT 1) AS message_id"
-                " FROM parts p JOIN messages m ON m.seq = p.turn"
-                " WHERE p.lane = ? AND p.state = 'shelved' AND m.accepted_at >= ? ORDER BY p.turn, p.number",
-                (str(lane), since),
-            )
-            return [ShelvedPart(r["turn"], r["number"], r["total"], r["text"], r["message_id"]) for r in rows]
-
-        return await self._database.run(work)
-
-    async def shelved_turns(self, before: float) -> list[int]:
-        """Turns with parts on the shelf whose message was accepted before `before`."""
-
-        def work(db: sqlite3.Connection) -> list[int]:
-            rows = db.execute(
-                "SELECT DISTINCT p.turn AS turn FROM parts p JOIN messages m ON m.seq = p.turn"
-                " WHERE p.state = 'shelved' AND m.accepted_at < ?",
-                (before,),
-            )
-            return [row["turn"] for row in rows]
-
-        return await self._database.run(work)
 
     async def asked(self, message: InboundMessage) -> tuple[ConversationId, str] | None:
         """Where this message was taken to, and the id of its user turn there; None when it was not (yet)."""
@@ -404,7 +301,3 @@ def _set_lane_state(db: sqlite3.Connection, lane: str, state: LaneState) -> None
         "INSERT OR REPLACE INTO lanes (lane, agent, agent_at, pinned) VALUES (?, ?, ?, ?)",
         (lane, state.agent, state.at, int(state.pinned)),
     )
-
-
-def _blank(db: sqlite3.Connection, turn: int) -> None:
-    db.execute("UPDATE messages SET message = '' WHERE turn = ?", (turn,))

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 
 from channels.channel import Channel, SendDeferred, SendError, SendFailed, SendLimited, SendRefused
 from channels.message import Part
-from gateway.inbox import Inbox, Stored, WaitingPart
+from gateway.inbox import Stored
+from gateway.parts import Parts, WaitingPart
 from memory.conversation import LaneKey
 
 log = logging.getLogger("sanqiao.outbox")
@@ -34,11 +35,11 @@ class _LaneOut:
 
 
 class Outbox:
-    """Sends what the inbox holds for sending. `patience()` is how long after acceptance (s) a part is still tried."""
+    """Sends the parts that wait. `patience()` is how long after acceptance (s) a part is still tried."""
 
     def __init__(
         self,
-        inbox: Inbox,
+        parts: Parts,
         channels: Mapping[str, Channel],
         *,
         patience: Callable[[], float],
@@ -46,7 +47,7 @@ class Outbox:
         clock: Callable[[], float],
         rng: random.Random,
     ) -> None:
-        self._inbox = inbox
+        self._parts = parts
         self._channels = channels
         self._patience = patience
         self._spawn = spawn
@@ -93,11 +94,11 @@ class Outbox:
 
     async def _deliver(self, delivery: _Delivery) -> None:
         message = delivery.stored.message
-        parts = delivery.parts if delivery.parts is not None else await self._inbox.parts(delivery.turn)
+        parts = delivery.parts if delivery.parts is not None else await self._parts.waiting(delivery.turn)
         channel = self._channels.get(message.entry)
         if channel is None:
             log.error("answer dropped turn=%d entry=%s reason=channel-is-off", delivery.turn, message.entry)
-            await self._inbox.give_up(delivery.turn, self._clock())
+            await self._parts.give_up(delivery.turn, self._clock())
             return
         for waiting in parts:
             part = Part(
@@ -111,12 +112,12 @@ class Outbox:
                 platform_id = await self._send(channel, part, delivery.stored.accepted_at)
             except SendDeferred as error:
                 log.info("shelved turn=%d from_part=%d reason=%s", delivery.turn, waiting.number, error)
-                await self._inbox.shelve(delivery.turn, waiting.number)
+                await self._parts.shelve(delivery.turn, waiting.number)
                 return
             if platform_id is None:
-                await self._inbox.give_up(delivery.turn, self._clock())
+                await self._parts.give_up(delivery.turn, self._clock())
                 return
-            await self._inbox.sent(delivery.turn, waiting.number, platform_id, self._clock())
+            await self._parts.sent(delivery.turn, waiting.number, platform_id, self._clock())
 
     async def _send(self, channel: Channel, part: Part, accepted_at: float) -> str | None:
         """The platform's id of the part; None when it will never arrive. Raises SendDeferred."""

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from channels.channel import ShelvedPart
 from channels.message import InboundMessage
 from gateway.inbox import Inbox
+from gateway.parts import Parts
 from memory.conversation import LaneKey, Role
 from memory.memory import Memory
 
@@ -15,18 +16,19 @@ KEPT_SECONDS = 24 * 3600.0
 class InboxShelf:
     """The shelf in the inbox's database (see channels.channel.Shelf)."""
 
-    def __init__(self, inbox: Inbox, memory: Memory, clock: Callable[[], float]) -> None:
+    def __init__(self, inbox: Inbox, parts: Parts, memory: Memory, clock: Callable[[], float]) -> None:
         self._inbox = inbox
+        self._parts = parts
         self._memory = memory
         self._clock = clock
 
     async def waiting(self, lane: LaneKey) -> list[ShelvedPart]:
         """The parts of this lane, oldest first."""
-        return await self._inbox.shelved(lane, self._clock() - KEPT_SECONDS)
+        return await self._parts.shelved(lane, self._clock() - KEPT_SECONDS)
 
     async def fetched(self, part: ShelvedPart) -> None:
         """The part reached the person."""
-        await self._inbox.sent(part.turn, part.number, "", self._clock())
+        await self._parts.sent(part.turn, part.number, "", self._clock())
 
     async def answered(self, message: InboundMessage) -> str | None:
         """The whole answer that this message (or the turn it joined) got before; None if there is none (yet)."""
@@ -40,5 +42,5 @@ class InboxShelf:
 
     async def clear_old(self) -> None:
         """Drops what nobody fetched in time."""
-        for turn in await self._inbox.shelved_turns(self._clock() - KEPT_SECONDS):
-            await self._inbox.give_up(turn, self._clock())
+        for turn in await self._parts.shelved_turns(self._clock() - KEPT_SECONDS):
+            await self._parts.give_up(turn, self._clock())

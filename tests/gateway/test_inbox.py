@@ -8,6 +8,7 @@ import pytest
 
 from gateway.database import Database
 from gateway.inbox import SCHEMA, Duplicate, Group, Inbox, State, Stored
+from gateway.parts import Parts
 from gateway.router import LaneState
 from tests.gateway.messages import message
 
@@ -20,12 +21,14 @@ class Reopened:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.database: Database | None = None
+        self.parts: Parts
 
     async def open(self) -> Inbox:
         if self.database:
             await self.database.close()
         self.database = Database(self.path, SCHEMA)
         await asyncio.to_thread(self.database.open)
+        self.parts = Parts(self.database)
         return Inbox(self.database)
 
 
@@ -88,14 +91,17 @@ async def test_answered_is_sent_from_the_first_part_not_sent(files: Reopened) ->
     stored = await accepted(inbox)
     group = Group((stored,))
     await inbox.finish(group, State.ANSWERED, ["一", "二", "三"], 102.0, LaneState("general-agent", 102.0))
-    await inbox.sent(group.turn, 0, "om_bot_1", 103.0)
+    await files.parts.sent(group.turn, 0, "om_bot_1", 103.0)
     inbox = await files.open()
     (pending,) = await inbox.pending()
     assert pending.stored.message == stored.message
-    assert [(p.number, p.total, p.text) for p in await inbox.parts(pending.turn)] == [(1, 3, "二"), (2, 3, "三")]
+    assert [(p.number, p.total, p.text) for p in await files.parts.waiting(pending.turn)] == [
+        (1, 3, "二"),
+        (2, 3, "三"),
+    ]
     assert await inbox.lane_state(stored.message.lane) == LaneState("general-agent", 102.0)
     for number in (1, 2):
-        await inbox.sent(pending.turn, number, "", 104.0)
+        await files.parts.sent(pending.turn, number, "", 104.0)
     assert await inbox.pending() == []
     assert await inbox.accept(stored.message, 105.0) == Duplicate(State.DELIVERED)
 
@@ -104,10 +110,10 @@ async def test_texts_are_gone_once_the_answer_is_delivered(files: Reopened) -> N
     inbox = await files.open()
     stored = await accepted(inbox, "独角兽的秘密")
     await inbox.finish(Group((stored,)), State.ANSWERED, ["麒麟的答复"], 1.0)
-    await inbox.sent(stored.seq, 0, "", 2.0)
+    await files.parts.sent(stored.seq, 0, "", 2.0)
     dropped = await accepted(inbox, "独角兽的秘密")
     await inbox.finish(Group((dropped,)), State.ANSWERED, ["麒麟的答复"], 1.0)
-    await inbox.give_up(dropped.seq, 3.0)
+    await files.parts.give_up(dropped.seq, 3.0)
     silent = await accepted(inbox, "独角兽的秘密")
     await inbox.finish(Group((silent,)), State.REFUSED, [], 1.0)
     assert files.database is not None
@@ -135,4 +141,4 @@ async def test_purge_forgets_only_what_has_ended(files: Reopened) -> None:
     assert isinstance(await inbox.accept(ended.message, 60.0), Stored)
     assert isinstance(await inbox.accept(open_.message, 60.0), Duplicate)
     assert isinstance(await inbox.accept(unsent.message, 60.0), Duplicate)
-    assert len(await inbox.parts(unsent.seq)) == 1
+    assert len(await files.parts.waiting(unsent.seq)) == 1

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from channels.channel import Health, SendFailed, SendLimited, SendRefused
+from channels.channel import Health, SendDeferred, SendFailed, SendLimited, SendRefused
 from channels.message import InboundMessage, Part, Progress
 from gateway import outbox as outbox_module
 from gateway.database import Database
 from gateway.inbox import SCHEMA, Duplicate, Group, Inbox, State, Stored
 from gateway.outbox import Outbox
+from gateway.parts import Parts
 from tests.gateway.messages import message
 from tests.waiting import until
 
@@ -53,10 +54,11 @@ class Bench:
 
     def __init__(self, inbox: Inbox, tasks: asyncio.TaskGroup) -> None:
         self.inbox = inbox
+        self.parts = Parts(inbox._database)
         self.platform = Platform()
         self.now = 0.0
         self.outbox = Outbox(
-            inbox,
+            self.parts,
             {"feishu": self.platform},  # type: ignore[dict-item]
             patience=lambda: 100.0,
             spawn=tasks.create_task,
@@ -169,7 +171,7 @@ async def test_drain_leaves_the_rest_in_the_inbox(inbox: Inbox) -> None:
         await bench.outbox.drain(0.01)
     (pending,) = await inbox.pending()
     assert pending.turn == stored.seq
-    assert [part.text for part in await inbox.parts(stored.seq)] == ["一", "二"]
+    assert [part.text for part in await bench.parts.waiting(stored.seq)] == ["一", "二"]
 
 
 async def test_a_channel_that_is_off_is_said(inbox: Inbox, caplog: pytest.LogCaptureFixture) -> None:
@@ -182,3 +184,21 @@ async def test_a_channel_that_is_off_is_said(inbox: Inbox, caplog: pytest.LogCap
         await bench.outbox.drain(5)
     assert "channel-is-off" in caplog.text
     assert await bench.state(stored) == State.FAILED
+
+
+async def test_what_cannot_be_sent_now_goes_to_the_shelf(inbox: Inbox) -> None:
+    async with asyncio.TaskGroup() as tasks:
+        bench = Bench(inbox, tasks)
+        bench.platform.errors = [SendDeferred("no open delivery")]
+        stored = await bench.answer(["一", "二"])
+        await bench.outbox.drain(5)
+    lane = stored.message.lane
+    assert await inbox.pending() == [], "a restart does not send it by itself"
+    shelved = await bench.parts.shelved(lane, 0.0)
+    assert [(part.number, part.total, part.text) for part in shelved] == [(0, 2, "一"), (1, 2, "二")]
+    assert {part.message_id for part in shelved} == {stored.message.id}
+    await bench.parts.sent(stored.seq, 0, "", 1.0)
+    assert await bench.state(stored) == State.ANSWERED
+    await bench.parts.sent(stored.seq, 1, "", 1.0)
+    assert await bench.state(stored) == State.DELIVERED
+    assert await bench.parts.shelved(lane, 0.0) == []
