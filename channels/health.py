@@ -17,14 +17,14 @@ class Troubles:
         self._open: dict[str, str] = {}
         self._since = clock()
 
-    def report(self, area: str, detail: str) -> None:
+    def report(self, area: str, detail: str, level: int = logging.WARNING) -> None:
         """The area is in trouble; `detail` names the thing and the remedy (Chinese, no secret)."""
         if self._open.get(area) == detail:
             return
         if not self._open:
             self._since = self._clock()
         self._open[area] = detail
-        _log.warning("channel_trouble entry=%s area=%s detail=%s", self._entry, area, detail)
+        _log.log(level, "channel_trouble entry=%s area=%s detail=%s", self._entry, area, detail)
 
     def clear(self, area: str) -> None:
         """The area works again."""

@@ -11,7 +11,6 @@ from channels.feishu.settings import FeishuSettings
 from channels.json_values import Object, int_at, object_at, text_at
 
 _PATH = "/callback/ws/endpoint"
-_BUSY = (1, 1000040343)
 _TOO_MANY = (1000040350,)
 
 
@@ -59,7 +58,7 @@ async def ask_endpoint(api: FeishuApi, settings: FeishuSettings) -> Endpoint:
     try:
         answer = await api.post(_PATH, body)
     except ApiError as error:
-        if error.code <= 0 or error.code in _BUSY or error.remedy is Remedy.WAIT_APP:
+        if error.code <= 0 or error.remedy in (Remedy.ASK_AGAIN, Remedy.WAIT_APP):
             raise ConnectFailed(str(error)) from error
         raise ConnectRefused(error.code) from error
     data = object_at(answer, "data")

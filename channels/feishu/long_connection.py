@@ -80,7 +80,7 @@ class LongConnection:
             self._idle.set()
 
     async def _keep_connected(self) -> None:
-        self._troubles.report("connection", "正在与飞书建立长连接")
+        self._troubles.report("connection", "正在与飞书建立长连接", logging.INFO)
         failures = 0
         while not self._stopping.is_set():
             started = time.monotonic()

@@ -136,6 +136,20 @@ async def signed(fake: FakeFeishu, url: str, body: bytes) -> int:
         (json.dumps({"encrypt": encrypt(KEY, json.dumps(message_event("x", token="wrong")))}).encode(), 403),
         (json.dumps({"encrypt": encrypt(KEY, json.dumps(message_event("x", app_id="cli_other")))}).encode(), 403),
     ],
+    ids=[
+        "nothing",
+        "no json",
+        "a list",
+        "a number",
+        "plain",
+        "no base64",
+        "short",
+        "another key",
+        "a list inside",
+        "no token",
+        "wrong token",
+        "another app",
+    ],
 )
 async def test_signed_bodies_that_are_wrong_inside(
     fake: FakeFeishu, recorder: Recorder, url: str, body: bytes, want: int
