@@ -1,0 +1,31 @@
+"""What scenarios start from: a stand-in model, a stand-in Feishu, a gateway between them."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.platforms.feishu_server import FakeFeishu
+from tests.platforms.model_server import ModelServer
+from tests.scenarios.gateway import Inside
+
+
+@pytest.fixture
+async def model() -> AsyncIterator[ModelServer]:
+    """The model's server."""
+    async with ModelServer() as server:
+        yield server
+
+
+@pytest.fixture
+async def feishu() -> AsyncIterator[FakeFeishu]:
+    """The Feishu platform."""
+    async with FakeFeishu() as platform:
+        yield platform
+
+
+@pytest.fixture
+async def gateway(tmp_path: Path, model: ModelServer, feishu: FakeFeishu) -> AsyncIterator[Inside]:
+    """A gateway in this process with the web chat and Feishu by webhook."""
+    async with Inside(tmp_path, model, feishu=feishu) as running:
+        yield running
