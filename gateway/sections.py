@@ -7,7 +7,7 @@ from pydantic import Field, SecretStr
 from agents.agent import AgentSettings
 from agents.model import ModelSettings
 from channels.channel import EntrySettings
-from memory.context import ContextOverrides, ContextPreset, ContextSettings, resolve
+from memory.context import PRESETS, ContextOverrides, ContextPreset, ContextSettings, resolve
 from memory.masking import RULES, MaskingRules
 from memory.settings import Duration, SettingsModel
 
@@ -113,7 +113,7 @@ class AgentDefaults(SettingsModel):
 
     default: str = "general-agent"
     context: ContextSettings = ContextSettings()
-    policies: Mapping[str, ContextPreset] = Field(default_factory=dict)
+    policies: Mapping[str, ContextPreset] = PRESETS
 
 
 class GatewayFile(SettingsModel):

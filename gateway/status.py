@@ -31,6 +31,7 @@ async def status(channels: Mapping[str, Channel], live: LiveSettings, inbox: Inb
         "queue": {**counts, "lanes": len(lanes)},
         "config": {
             "problems": [str(problem) for problem in live.problems],
+            "waiting_for_restart": list(live.waiting),
             "notes": list(settings.notes),
         },
     }

@@ -174,7 +174,7 @@ class _Recent:
 
     def repeated(self, turn: Turn) -> bool:
         return turn.id in self._ids or (
-            turn.to is not None and turn.role in (Role.ASSISTANT, Role.TOOL) and turn.to in self._answered
+            turn.to is not None and turn.role is Role.ASSISTANT and turn.to in self._answered
         )
 
 
@@ -218,7 +218,7 @@ def whole(raw: bytes) -> list[Turn]:
         if turn is None:
             continue
         known = [seen.get(turn.id, -REPEAT_WITHIN - 1)]
-        if turn.to is not None and turn.role in (Role.ASSISTANT, Role.TOOL):
+        if turn.to is not None and turn.role is Role.ASSISTANT:
             known.append(answered.get(turn.to, -REPEAT_WITHIN - 1))
         if position - max(known) > REPEAT_WITHIN:
             turns.append(turn)
