@@ -28,7 +28,7 @@ class EntrySettings(SettingsModel):
     group_policy: str = Field("mention", pattern="^(mention|all|off)$")
     dm_policy: str = Field("open", pattern="^(open|allowlist|off)$")
     allow_from: tuple[str, ...] = ()
-    proxy: str = ""
+    proxy: str = Field("", repr=False)
 
 
 @dataclass(frozen=True, slots=True)
