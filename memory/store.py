@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -211,7 +212,7 @@ class ConversationStore:
         users = await self.run(self._users)
         found: list[FileInfo] = []
         for user in users:
-            found.extend(await self.run(lambda user=user: self._infos(user)))  # type: ignore[misc]
+            found.extend(await self.run(partial(self._infos, user)))
         return found
 
     def _users(self) -> list[str]:

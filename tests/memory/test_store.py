@@ -329,7 +329,9 @@ def test_cut_anywhere_only_the_torn_item_is_missing(
     tmp_path_factory: pytest.TempPathFactory, turns: list[Turn], data: st.DataObject
 ) -> None:
     workspace = tmp_path_factory.mktemp("cut")
-    turns = [replace(turn, id=f"{n}-{turn.id}", to=None, ids=()) for n, turn in enumerate(numbered(turns))]
+    turns = numbered(turns)
+    answering = (Role.ASSISTANT, Role.TOOL)
+    turns = [replace(t, id=f"{t.n}-{t.id}", to=f"q{t.n}" if t.role in answering else None, ids=()) for t in turns]
     parts = [write_item(turn) for turn in turns]
     cut = data.draw(st.integers(1, sum(map(len, parts))))
     raw = b"".join(parts)[:cut]
