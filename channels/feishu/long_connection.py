@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import math
 import random
 import time
 from collections.abc import Awaitable, Callable
@@ -68,6 +69,7 @@ class LongConnection:
         self._idle.set()
         self._work: set[asyncio.Task[None]] = set()
         self._free = asyncio.Semaphore(_MOST_AT_ONCE)
+        self._opened_at = math.inf
         self._interval = 120.0
         self._interval_changed = asyncio.Event()
 
@@ -83,7 +85,7 @@ class LongConnection:
         self._troubles.report("connection", "正在与飞书建立长连接", logging.INFO)
         failures = 0
         while not self._stopping.is_set():
-            started = time.monotonic()
+            self._opened_at = math.inf
             try:
                 await self._until_stopped(self._connect_and_serve())
                 error = ConnectFailed("closed")
@@ -95,7 +97,7 @@ class LongConnection:
             if self._stopping.is_set():
                 break
             # A server that takes connections only to close them must not be asked five times a second.
-            failures = 0 if time.monotonic() - started >= STABLE_SECONDS else failures
+            failures = 0 if time.monotonic() - self._opened_at >= STABLE_SECONDS else failures
             pause = self._pause(failures, error)
             failures += 1
             self._note(error, pause)
@@ -137,6 +139,7 @@ class LongConnection:
         endpoint = await ask_endpoint(self._api, self._settings)
         self._interval = endpoint.ping_interval
         socket = await self._connect(endpoint)
+        self._opened_at = time.monotonic()
         self._troubles.clear("connection")
         _log.info("feishu_connected entry=%s", self._entry)
         pings = asyncio.create_task(self._ping(socket, endpoint.service), name=f"feishu-ping-{self._entry}")
