@@ -1,0 +1,1 @@
+"""DingTalk (钉钉): stream or HTTP events in, session replies or robot API calls out."""
