@@ -17,6 +17,8 @@ from memory.conversation import LaneKey
 log = logging.getLogger("sanqiao.lanes")
 
 _AT_HAND = 50
+RATE_LIMITED = "rate-limited"
+"""The refusal that is told at once: a flood takes no place in its lane, and what waits there was let through."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,13 @@ class Waiting:
     command: Command | None = None
     refusal: str | None = None
     rule: str | None = None
+
+    @property
+    def overtakes(self) -> bool:
+        """Whether it is handled at once: it reads, stops, or is refused for coming too fast."""
+        if self.refusal:
+            return self.refusal == RATE_LIMITED
+        return self.command is not None and self.command.overtakes
 
     @property
     def is_talk(self) -> bool:
@@ -112,8 +121,9 @@ class Lanes:
         self._closed = False
 
     def put(self, waiting: Waiting) -> None:
-        """A newly accepted message: handled after all that waits in its lane, unless it is a command that overtakes."""
-        if waiting.command and waiting.command.overtakes and not waiting.refusal and not self._closed:
+        """A newly accepted message: handled after all that waits in its lane, unless it overtakes."""
+        if waiting.overtakes and not self._closed:
+            self._overtaking.add(waiting.stored.seq)  # now: a fetch from the inbox may be under way
             self._start(self._overtake(waiting))
             return
         key = waiting.stored.message.lane
@@ -167,12 +177,10 @@ class Lanes:
             self._start(self._run(key, lane))
 
     async def _overtake(self, waiting: Waiting) -> None:
-        seq = waiting.stored.seq
-        self._overtaking.add(seq)
         try:
-            await self._handle(Work(Group((waiting.stored,)), waiting.command))
+            await self._handle(Work(Group((waiting.stored,)), waiting.command, waiting.refusal))
         finally:
-            self._overtaking.discard(seq)
+            self._overtaking.discard(waiting.stored.seq)
 
     async def _run(self, key: LaneKey, lane: _Lane) -> None:
         try:
@@ -212,7 +220,7 @@ class Lanes:
     async def _debounce(self, lane: _Lane, pause: float) -> None:
         """Waits until the newest message is `pause` seconds old, so that a thought typed in pieces is one turn."""
         while pause > 0 and not self._closed:
-            left = lane.waiting[-1].stored.accepted_at + pause - self._clock()
-            if left <= 0:
+            age = self._clock() - lane.waiting[-1].stored.accepted_at
+            if not 0 <= age < pause:  # below 0: the clock was set back
                 return
-            await asyncio.sleep(min(left, pause))
+            await asyncio.sleep(pause - age)

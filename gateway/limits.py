@@ -25,14 +25,17 @@ class RateLimit:
         self._seen: OrderedDict[str, deque[float]] = OrderedDict()
 
     def allows(self, user: str, per_minute: int, now: float) -> bool:
-        """Counts one message at `now` (seconds); False when it is one too many. 0 = no limit."""
+        """Counts one message at `now` (seconds); False when it is one too many. 0 = no limit.
+
+        What was counted before the clock was set back counts no more.
+        """
         if per_minute <= 0:
             return True
         times = self._seen.setdefault(user, deque())
         self._seen.move_to_end(user)
         while len(self._seen) > _PEOPLE:
             self._seen.popitem(last=False)
-        while times and now - times[0] >= _MINUTE:
+        while times and not 0 <= now - times[0] < _MINUTE:
             times.popleft()
         if len(times) >= per_minute:
             return False

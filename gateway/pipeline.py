@@ -26,7 +26,7 @@ from gateway.commands import parse
 from gateway.conversation_index import ConversationIndex
 from gateway.inbox import Duplicate, Group, Inbox, State, Stored
 from gateway.lane_states import LaneStates
-from gateway.lanes import Lanes, Waiting, Work
+from gateway.lanes import RATE_LIMITED, Lanes, Waiting, Work
 from gateway.limits import OncePerMinute, RateLimit, refused_by_policy
 from gateway.outbox import Outbox
 from gateway.router import LaneState, by_rules, route
@@ -103,7 +103,7 @@ class Pipeline:
             log.info("duplicate entry=%s lane=%s state=%s", message.entry, message.lane, stored.state)
             return Admission.DUPLICATE
         log.info("accepted entry=%s lane=%s seq=%d", message.entry, message.lane, stored.seq)
-        self.lanes.put(self._examine(stored))
+        self.lanes.put(self._examine(stored, fresh=True))
         return Admission.ACCEPTED
 
     def _storable(self, message: InboundMessage) -> InboundMessage:
@@ -112,13 +112,14 @@ class Pipeline:
             return replace(message, text="", notice=Notice.TOO_LONG)
         return replace(message, text=text, name=storable(message.name))
 
-    def _examine(self, stored: Stored) -> Waiting:
-        """What a message is: something to refuse, a command, or talk."""
+    def _examine(self, stored: Stored, *, fresh: bool = False) -> Waiting:
+        """What a message is: something to refuse, a command, or talk. Only a fresh one counts for the rate."""
         message, snapshot = stored.message, self._snapshots.now()
         if refused_by_policy(message, snapshot.entry(message.entry)):
             return Waiting(stored, refusal="refused-dm")
-        if not self._rate.allows(message.user, snapshot.settings.limits.messages_per_minute, stored.accepted_at):
-            return Waiting(stored, refusal="rate-limited")
+        per_minute = snapshot.settings.limits.messages_per_minute
+        if fresh and not self._rate.allows(message.user, per_minute, stored.accepted_at):
+            return Waiting(stored, refusal=RATE_LIMITED)
         if message.notice:
             return Waiting(stored, refusal=message.notice)
         command = parse(message.text)
@@ -147,7 +148,7 @@ class Pipeline:
         """A fixed answer instead of a model's; refusals of a flood are told once a minute."""
         message, snapshot = group.newest.message, self._snapshots.now()
         text = snapshot.texts.get(name)
-        silent = name in ("rate-limited", "refused-dm") and not self._told.allows(message.user, self._clock())
+        silent = name in (RATE_LIMITED, "refused-dm") and not self._told.allows(message.user, self._clock())
         log.info("refused lane=%s reason=%s told=%s", message.lane, name, not silent)
         await self._finish(group, State.REFUSED, "" if silent else text, Failed(text))
 
