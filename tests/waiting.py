@@ -1,7 +1,7 @@
 """Waits in tests: for a condition, within a bound."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 
 async def until(condition: Callable[[], object], timeout: float = 10.0, what: str = "") -> None:
@@ -11,4 +11,14 @@ async def until(condition: Callable[[], object], timeout: float = 10.0, what: st
     while not condition():
         if loop.time() > end:
             raise AssertionError(f"not within {timeout} s: {what or condition}")
+        await asyncio.sleep(0.01)
+
+
+async def until_told(question: Callable[[], Awaitable[object]], answer: object, timeout: float = 10.0) -> None:
+    """Returns when the awaited `question` gives `answer`. Raises AssertionError after `timeout` seconds."""
+    loop = asyncio.get_running_loop()
+    end = loop.time() + timeout
+    while (told := await question()) != answer:
+        if loop.time() > end:
+            raise AssertionError(f"not within {timeout} s: {answer}, but {told}")
         await asyncio.sleep(0.01)

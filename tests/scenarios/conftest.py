@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from channels.feishu import delivery
 from tests.platforms.feishu_server import FakeFeishu
 from tests.platforms.model_server import ModelServer
 from tests.scenarios.gateway import Inside
@@ -29,3 +30,10 @@ async def gateway(tmp_path: Path, model: ModelServer, feishu: FakeFeishu) -> Asy
     """A gateway in this process with the web chat and Feishu by webhook."""
     async with Inside(tmp_path, model, feishu=feishu) as running:
         yield running
+
+
+@pytest.fixture(autouse=True)
+def _quick_chats(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The platform's rate for one chat is tested elsewhere; here one person writes faster than people do."""
+    monkeypatch.setattr(delivery, "CHAT_RATE", 200.0)
+    monkeypatch.setattr(delivery, "APP_RATE", 500.0)

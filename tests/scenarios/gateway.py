@@ -121,6 +121,11 @@ def texts(feishu: FakeFeishu, asked: str | None = None) -> list[str]:
     return [each.text for each in shown(feishu, asked)]
 
 
+def asked(model: ModelServer) -> list[list[tuple[str, str]]]:
+    """Role and text of each message of each request, without the system message."""
+    return [[(each["role"], each["content"]) for each in request["messages"][1:]] for request in model.requests]
+
+
 def id_of(event: Mapping[str, Any]) -> str:
     """The message id in an event."""
     number: str = event["event"]["message"]["message_id"]
@@ -273,6 +278,13 @@ class Gateway:
         number = await self.feishu_event(text, user, **more)
         await until(lambda: texts(self.feishu, number), what=f"answer to {text!r}")
         return texts(self.feishu, number)[0]
+
+    async def say(self, way: str, text: str, user: str = "ou_zhang") -> str:
+        """What one person is answered: by the web chat where `way` is ``web``, else by Feishu."""
+        if way != "web":
+            return await self.feishu_says(text, user)
+        said = await self.chat(user, text)
+        return said.text or said.error or ""
 
     # ---- files
 

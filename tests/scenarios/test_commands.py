@@ -1,0 +1,113 @@
+"""Commands through Feishu and the web chat: never the model, never a turn, in every spelling; B11."""
+
+import asyncio
+
+import pytest
+
+from memory.conversation import user_id
+from tests.platforms.feishu_server import FakeFeishu, mention
+from tests.platforms.model_server import ModelServer
+from tests.scenarios.conversation_files import said
+from tests.scenarios.gateway import Inside, asked, texts
+from tests.waiting import until
+
+BOT = mention(1, "ou_bot", "助手", "bot")
+BOTH = pytest.mark.parametrize("way", ["web", "feishu"])
+
+
+@BOTH
+async def test_reading_commands(gateway: Inside, model: ModelServer, way: str) -> None:
+    assert "还没有对话记录" in await gateway.say(way, "/history")
+    await gateway.say(way, "我叫张三")
+    for spellings, parts in (
+        (("/help", "／help", "/HELP", "帮助", "/帮助", " /help\u200b"), ("/agents", "/new")),
+        (("/agents", "智能体", "/智能体列表"), ("job-recommend-agent：推荐岗位", "resume-optimise-agent：优化简历")),
+        (("/agent",), ("general-agent",)),
+        (("/status", "状态", "／Status"), ("general-agent", "延续上一轮", "2 条", "fake-main")),
+        (("/whoami", "我的标识"), ("ou_zhang",)),
+        (("/history", "历史", "历史记录"), ("我：我叫张三", "答：答复：我叫张三")),
+        (("/stop", "停止"), ("没有正在进行的回答",)),
+        (("/frobnicate",), ("没有「/frobnicate」这个命令",)),
+    ):
+        for spelling in spellings:
+            answer = await gateway.say(way, spelling)
+            assert all(part in answer for part in parts), (spelling, answer)
+    assert len(model.requests) == 1
+    assert await gateway.said() == [("user", "我叫张三"), ("assistant", "答复：我叫张三")]
+
+
+async def test_whoami_tells_the_id_of_the_conversations(gateway: Inside) -> None:
+    assert user_id("feishu", "cli_test", "ou_zhang") in await gateway.feishu_says("/whoami")
+    assert user_id("web", "web", "li") in (await gateway.chat("li", "/whoami")).text
+
+
+async def test_a_command_has_no_route_and_no_conversation(gateway: Inside) -> None:
+    answer = await gateway.chat("u", "/help")
+    assert (answer.agent, answer.conversation, answer.streamed) == (None, None, "")
+
+
+@BOTH
+@pytest.mark.parametrize("spelling", ["/new", "/clear", "／NEW", "新对话", "清空对话", " /new\u200b"])
+async def test_a_new_conversation(gateway: Inside, model: ModelServer, way: str, spelling: str) -> None:
+    await gateway.say(way, "我叫张三")
+    await gateway.say(way, "帮我推荐岗位")
+    assert "重新开始" in await gateway.say(way, spelling)
+    assert await gateway.say(way, "我叫什么？") == "我不知道你的名字"
+    assert "PROMPT-GENERAL" in model.requests[-1]["messages"][0]["content"], "no agent is sticky any more"
+    await gateway.say(way, "再推荐岗位")
+    assert asked(model)[-1] == [("user", "再推荐岗位")], "every agent of the lane begins afresh"
+    roles = [role for role, _ in await gateway.said("general-agent")]
+    assert roles == ["user", "assistant", "reset", "user", "assistant"], "nothing is deleted"
+
+
+@BOTH
+async def test_choosing_an_agent(gateway: Inside, model: ModelServer, way: str) -> None:
+    assert "优化简历" in await gateway.say(way, "/agent resume-optimise-agent")
+    await gateway.say(way, "帮我推荐岗位")
+    assert "PROMPT-RESUME" in model.requests[-1]["messages"][0]["content"], "the choice stands above the rules"
+    assert "推荐岗位" in await gateway.say(way, "切换 JOB")
+    await gateway.say(way, "随便说说")
+    assert "PROMPT-JOB" in model.requests[-1]["messages"][0]["content"]
+    assert "没有名为「nobody」的智能体" in await gateway.say(way, "/agent nobody")
+    assert "用户用 /agent 选定" in await gateway.say(way, "/status")
+    await gateway.say(way, "/new")
+    assert "默认" in await gateway.say(way, "/status")
+    assert len(model.requests) == 2
+
+
+@pytest.mark.parametrize("command", ["/clear", "／clear", "/CLEAR", "新对话", "/clear \u200b"])
+async def test_behind_a_mention_only_the_own_conversation_ends(
+    gateway: Inside, model: ModelServer, command: str
+) -> None:
+    """B11: `@bot /clear` in a group is the command, for this member in this group alone."""
+    group = {"chat_id": "oc_group", "chat_type": "group", "mentions": [BOT]}
+    other = {**group, "chat_id": "oc_other"}
+    await gateway.feishu_says("@_user_1 我叫张三", **group)
+    await gateway.feishu_says("@_user_1 我叫李四", "ou_li", **group)
+    await gateway.feishu_says("@_user_1 我叫张三", **other)
+    await gateway.feishu_says("我叫张三")
+    assert "重新开始" in await gateway.feishu_says(f"@_user_1 {command}", **group)
+    calls = len(model.requests)
+    assert calls == 4
+    question = "@_user_1 我叫什么？"
+    assert await gateway.feishu_says(question, **group) == "我不知道你的名字"
+    assert await gateway.feishu_says(question, "ou_li", **group) == "你叫李四"
+    assert await gateway.feishu_says(question, **other) == "你叫张三"
+    assert await gateway.feishu_says("我叫什么？") == "你叫张三"
+    turns = [turn for path in await asyncio.to_thread(gateway.files) for turn in await asyncio.to_thread(said, path)]
+    assert not [text for role, text in turns if role == "user" and "clear" in text.lower()]
+
+
+async def test_reading_overtakes_an_answer_and_new_keeps_its_place(
+    gateway: Inside, model: ModelServer, feishu: FakeFeishu
+) -> None:
+    model.delay = lambda messages: 0.6 if "慢" in str(messages[-1]["content"]) else 0.0
+    slow = await gateway.feishu_event("慢慢想，我叫张三")
+    await until(lambda: model.requests)
+    new = await gateway.feishu_event("/new")
+    assert "/new" in await gateway.feishu_says("/help")
+    assert not texts(feishu, slow)
+    assert not texts(feishu, new), "/new waits for the answer before it"
+    await until(lambda: texts(feishu, new))
+    assert texts(feishu, slow) == ["答复：慢慢想，我叫张三"]
+    assert [role for role, _ in await gateway.said()] == ["user", "assistant", "reset"]

@@ -1,0 +1,116 @@
+"""Who is answered, how often, and how much one may write."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.platforms.feishu_server import FakeFeishu, mention
+from tests.platforms.model_server import ModelServer
+from tests.scenarios.gateway import Inside, asked, shown, texts
+from tests.waiting import until
+
+NO_RIGHT = "抱歉，你还没有使用权限，请联系管理员。"
+TOO_FAST = "发送得太快了，请稍等一分钟再试。"
+TOO_LONG = "这条内容太长了，请缩短或分几次发送。"
+EMPTY = "没有收到文字内容，请把问题写给我。"
+
+
+class Clock:
+    """The clock, set by tests so many seconds ahead."""
+
+    ahead = 0.0
+
+    def __call__(self) -> float:
+        return time.time() + self.ahead
+
+
+def timed(gateway: Inside) -> Clock:
+    clock = Clock()
+    gateway.clock = clock
+    return clock
+
+
+async def test_direct_chats_by_allow_list(tmp_path: Path, model: ModelServer, feishu: FakeFeishu) -> None:
+    over = {"channels": {"feishu": {"dm-policy": "allowlist", "allow-from": ["ou_li"]}}}
+    gateway = Inside(tmp_path, model, over, feishu=feishu)
+    clock = timed(gateway)
+    async with gateway:
+        assert await gateway.feishu_says("让我进来") == NO_RIGHT
+        await gateway.feishu_event("让我进来！")
+        assert await gateway.feishu_says("你好呀", "ou_li") == "答复：你好呀"
+        assert texts(feishu).count(NO_RIGHT) == 1, "told once a minute"
+        clock.ahead += 61
+        assert await gateway.feishu_says("/help") == NO_RIGHT, "commands neither"
+        group = {"chat_id": "oc_g", "chat_type": "group", "mentions": [mention(1, "ou_bot", "助手", "bot")]}
+        assert await gateway.feishu_says("@_user_1 大家好", **group) == "答复：大家好", "direct chats only"
+        assert (await gateway.chat("u", "你好呀")).text == "答复：你好呀", "of this entry only"
+        assert len(model.requests) == 3
+
+
+async def test_no_direct_chats_at_all(tmp_path: Path, model: ModelServer, feishu: FakeFeishu) -> None:
+    async with Inside(tmp_path, model, {"channels": {"feishu": {"dm-policy": "off"}}}, feishu=feishu) as gateway:
+        assert await gateway.feishu_says("让我进来") == NO_RIGHT
+        assert not model.requests
+        assert not gateway.files()
+
+
+@pytest.mark.parametrize("way", ["web", "feishu"])
+async def test_messages_a_minute(tmp_path: Path, model: ModelServer, feishu: FakeFeishu, way: str) -> None:
+    gateway = Inside(tmp_path, model, {"limits": {"messages-per-minute": 3}}, feishu=feishu)
+    clock = timed(gateway)
+    async with gateway:
+        for text in ("一条", "两条", "三条"):
+            assert await gateway.say(way, text) == f"答复：{text}"
+        assert await gateway.say(way, "四条") == TOO_FAST
+        if way == "feishu":
+            for text in ("五条", "六条"):
+                await gateway.feishu_event(text)
+        assert await gateway.say(way, "我没超", "ou_li") == "答复：我没超", "each person counts alone"
+        assert sum(each.text == TOO_FAST for each in shown(feishu)) == (1 if way == "feishu" else 0)
+        clock.ahead += 61
+        assert await gateway.say(way, "七条") == "答复：七条"
+        assert [messages[-1][1] for messages in asked(model)] == ["一条", "两条", "三条", "我没超", "七条"]
+        assert len(asked(model)[-1]) == 7, "what was refused is no turn"
+
+
+async def test_a_clock_set_back_locks_nobody_out(tmp_path: Path, model: ModelServer) -> None:
+    """B56: limits that were reached in the future count no more."""
+    gateway = Inside(tmp_path, model, {"limits": {"messages-per-minute": 1}})
+    clock = timed(gateway)
+    async with gateway:
+        assert (await gateway.chat("u", "一条")).text
+        assert (await gateway.chat("u", "两条")).error == TOO_FAST
+        clock.ahead -= 3600
+        assert (await gateway.chat("u", "三条")).text == "答复：三条"
+        clock.ahead += 61
+        assert (await gateway.chat("u", "四条")).text == "答复：四条"
+
+
+async def test_a_flood_is_counted_once(tmp_path: Path, model: ModelServer, feishu: FakeFeishu) -> None:
+    """Messages that wait in the inbox alone are not counted a second time when they are fetched."""
+    over = {"limits": {"messages-per-minute": 75}, "conversations": {"merge-queued": False}}
+    async with Inside(tmp_path, model, over, feishu=feishu) as gateway:
+        model.delay = lambda messages: 0.5 if len(model.requests) == 1 else 0.0
+        numbers = [await gateway.feishu_event(f"第{n:02d}条") for n in range(74)]
+        await until(lambda: texts(feishu, numbers[-1]), timeout=20)
+        assert texts(feishu) == [f"答复：第{n:02d}条" for n in range(74)]
+
+
+@pytest.mark.parametrize("way", ["web", "feishu"])
+async def test_too_long_a_text(tmp_path: Path, model: ModelServer, feishu: FakeFeishu, way: str) -> None:
+    async with Inside(tmp_path, model, {"limits": {"max-text-bytes": 60}}, feishu=feishu) as gateway:
+        assert await gateway.say(way, "长" * 21) == TOO_LONG
+        assert not model.requests
+        assert not gateway.files()
+        assert await gateway.say(way, "长" * 20) == "答复：" + "长" * 20, "just within"
+        assert await gateway.say(way, "你好呀") == "答复：你好呀"
+
+
+@pytest.mark.parametrize("text", ["", "\u200b\u2060\ufeff", "\u3000\u3000", " \u200d\u00ad "])
+async def test_nothing_to_answer(gateway: Inside, model: ModelServer, text: str) -> None:
+    """B07: a message of invisible characters is no question."""
+    assert await gateway.feishu_says(text) == EMPTY
+    assert not model.requests
+    assert not gateway.files()
+    assert await gateway.feishu_says("👍") == "答复：👍", "an emoji is a message"
