@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import regex
 
-_FENCE = regex.compile(r"[ \t]*(?P<marker>`{3,}|~{3,})[ \t]*(?P<tag>[^`\s]*)(?P<rest>[^`\n]*)")
+from channels.fence import FENCE_LINE, Fence, opened_by
+
 _SURROGATE = regex.compile(r"[\ud800-\udfff]")
 _BLANK_LINES = regex.compile(r"(?:[^\S\n]*\n)+")
 _SENTENCE_END = regex.compile(r"(?:[。！？!?；;…]+|\.)[”’」』）)\]\"'*_]*(?:\s+|(?<=[^\x00-\x7f])|(?<=[!?;]))")
@@ -18,29 +19,11 @@ _GRAPHEME = regex.compile(r"\X")
 
 
 @dataclass(frozen=True, slots=True)
-class _Fence:
-    """An open code block: how it is closed, and how it is opened again in the next part."""
-
-    marker: str
-    tag: str
-
-    @property
-    def opening(self) -> str:
-        return self.marker + self.tag
-
-    def is_closed_by(self, line: str) -> bool:
-        found = _FENCE.fullmatch(line)
-        if not found or found["tag"] or found["rest"].strip():
-            return False
-        return bool(found["marker"].startswith(self.marker))
-
-
-@dataclass(frozen=True, slots=True)
 class _Cut:
     """A place where the text may be cut: `fence` is what is open there; a higher `rank` is a better place."""
 
     at: int
-    fence: _Fence | None
+    fence: Fence | None
     rank: int
 
 
@@ -69,14 +52,14 @@ def _prefix(text: str, room: int) -> str:
     return text[:room].encode()[:room].decode("utf-8", "ignore")
 
 
-def _closed(prefix: str, body: str, fence: _Fence | None) -> str:
+def _closed(prefix: str, body: str, fence: Fence | None) -> str:
     body = body.rstrip()
     if not body:
         return ""
     return f"{prefix}{body}\n{fence.marker}" if fence else prefix + body
 
 
-def _trim(rest: str, fence: _Fence | None, *, mid_line: bool) -> tuple[str, _Fence | None]:
+def _trim(rest: str, fence: Fence | None, *, mid_line: bool) -> tuple[str, Fence | None]:
     """What the next part begins with: no blank lines, no blank in mid-line, no fence that is closed at once."""
     if not rest.strip():
         return "", None
@@ -113,23 +96,22 @@ class _Splitter:
         """A fence whose first line is too long goes on in a line of its own after the marker."""
         lines = []
         for line in text.split("\n"):
-            found = _FENCE.fullmatch(line) if len(line) > self.longest // 4 else None
+            found = FENCE_LINE.fullmatch(line) if len(line) > self.longest // 4 else None
             if found and found["tag"] and _size(line) > self.longest >= len(found["marker"]):
                 lines += [found["marker"], line[found.end("marker") :]]
             else:
                 lines.append(line)
         return "\n".join(lines)
 
-    def _after(self, line: str, fence: _Fence | None) -> _Fence | None:
+    def _after(self, line: str, fence: Fence | None) -> Fence | None:
         """What is open after a line, if `fence` was open before it."""
         if len(line) > self.longest or _size(line) > self.longest:
             return fence
         if fence is not None:
             return None if fence.is_closed_by(line) else fence
-        found = _FENCE.fullmatch(line)
-        return _Fence(found["marker"], found["tag"]) if found else None
+        return opened_by(line)
 
-    def _take(self, rest: str, fence: _Fence | None, limit: int) -> tuple[str, str, _Fence | None]:
+    def _take(self, rest: str, fence: Fence | None, limit: int) -> tuple[str, str, Fence | None]:
         """Takes one part off: the part ("" for nothing but blanks), what remains, and the fence open there."""
         prefix = fence.opening + "\n" if fence else ""
         window = _prefix(rest, limit - _size(prefix))
@@ -147,7 +129,7 @@ class _Splitter:
         after, open_after = _trim(rest[cut.at :], cut.fence, mid_line=rest[cut.at - 1] != "\n")
         return _closed(prefix, rest[: cut.at], cut.fence), after, open_after
 
-    def _best(self, rest: str, window: str, fence: _Fence | None) -> _Cut:
+    def _best(self, rest: str, window: str, fence: Fence | None) -> _Cut:
         """The best cut inside the window: by rank among those that fill half of it, else inside its last line."""
         cuts = list(self._line_ends(rest, window, fence))
         good = [cut for cut in cuts if cut.rank and 2 * cut.at >= len(window)]
@@ -160,7 +142,7 @@ class _Splitter:
         usable = [cut for cut in cuts if cut.rank]
         return usable[-1] if usable else _Cut(start or max(1, len(window)), open_there, 0)
 
-    def _line_ends(self, rest: str, window: str, fence: _Fence | None) -> Iterator[_Cut]:
+    def _line_ends(self, rest: str, window: str, fence: Fence | None) -> Iterator[_Cut]:
         """The ends of the window's whole lines; rank 0 where nothing stands before, or a fence was just opened."""
         at, content = 0, False
         while (end := window.find("\n", at)) >= 0:
@@ -172,7 +154,7 @@ class _Splitter:
             rank = 1 if fence else (3 if rest[at : at + 1] == "\n" else 2)
             yield _Cut(at, fence, rank if content and not opens else 0)
 
-    def _inside_line(self, rest: str, window: str, start: int, fence: _Fence | None) -> int | None:
+    def _inside_line(self, rest: str, window: str, start: int, fence: Fence | None) -> int | None:
         """Where to cut the line that begins at `start`: after a sentence, a clause, a grapheme; None for a fence."""
         if not window[start:].strip() or not self._is_plain(rest, start, fence):
             return None
@@ -187,7 +169,7 @@ class _Splitter:
         whole = [at for at in graphemes if at <= len(window)][-8:]
         return next((at for at in reversed(whole) if self._is_plain(rest, at, fence)), len(window))
 
-    def _is_plain(self, rest: str, at: int, fence: _Fence | None) -> bool:
+    def _is_plain(self, rest: str, at: int, fence: Fence | None) -> bool:
         """Whether a line that begins here is no fence line."""
         line = rest[at : at + self.longest + 1].partition("\n")[0]
         return self._after(line, fence) == fence
