@@ -5,11 +5,13 @@ import binascii
 import hashlib
 import hmac
 import re
+import struct
 from collections import OrderedDict
 
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 _TIMESTAMP = re.compile(r"[0-9]{1,12}")
+_ENCODING_AES_KEY = re.compile(r"[A-Za-z0-9+/]{43}")
 
 
 class Undecryptable(ValueError):
@@ -62,6 +64,54 @@ def feishu_decrypt(encrypt_key: str, encrypted: str) -> bytes:
     if len(data) < 32:
         raise Undecryptable("too short")
     return decrypt_cbc(hashlib.sha256(_bytes(encrypt_key)).digest(), data[:16], data[16:])
+
+
+def wechat_signature(*parts: str) -> str:
+    """SHA-1 over the sorted parts: token, timestamp, nonce, and where the body is covered its ciphertext.
+
+    developers.weixin.qq.com, 消息推送 › 安全模式; the same for WeCom. Nothing separates the parts, so a timestamp that is
+    not exactly ten digits must be refused besides.
+    """
+    return hashlib.sha1(_bytes("".join(sorted(parts))), usedforsecurity=False).hexdigest()
+
+
+class WeChatCipher:
+    """Encrypts and decrypts messages of one WeChat or WeCom account (developers.weixin.qq.com, 消息加解密说明).
+
+    AES-256-CBC over 16 random bytes, the length (4 bytes, big-endian), the message and `receiveid`, padded to 32.
+    `encoding_aes_key` has 43 characters, else ValueError. `receiveid` is an app-id, a corp-id, or "" for WeCom bots.
+    """
+
+    def __init__(self, encoding_aes_key: str, receiveid: str) -> None:
+        if not _ENCODING_AES_KEY.fullmatch(encoding_aes_key):
+            raise ValueError("an EncodingAESKey has 43 letters and digits")
+        self._key = base64.b64decode(encoding_aes_key + "=")
+        self._receiveid = _bytes(receiveid)
+
+    def __repr__(self) -> str:
+        return "WeChatCipher()"
+
+    def decrypt(self, encrypted: str) -> bytes:
+        """The message. Raises Undecryptable when anything is off, the receiver included."""
+        data = decode_base64(encrypted)
+        if len(data) < 32:
+            raise Undecryptable("too short")
+        plain = decrypt_cbc(self._key, self._key[:16], data, block=32)
+        if len(plain) < 20:
+            raise Undecryptable("too short")
+        end = 20 + int(struct.unpack(">I", plain[16:20])[0])
+        if end > len(plain):
+            raise Undecryptable("length goes beyond the end")
+        if not hmac.compare_digest(plain[end:], self._receiveid):
+            raise Undecryptable("meant for another receiver")
+        return plain[20:end]
+
+    def encrypt(self, message: bytes, random16: bytes) -> str:
+        """The ciphertext in base64; `random16` are 16 unpredictable bytes."""
+        data = random16 + struct.pack(">I", len(message)) + message + self._receiveid
+        size = 32 - len(data) % 32
+        encryptor = Cipher(algorithms.AES(self._key), modes.CBC(self._key[:16])).encryptor()
+        return base64.b64encode(encryptor.update(data + bytes([size]) * size) + encryptor.finalize()).decode("ascii")
 
 
 class SeenNonces:
