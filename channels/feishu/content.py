@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from channels.json_values import Object, list_at, load_object, object_at, text_at
-from channels.text import is_blank
+from channels.text import is_blank, one_line
 
 _LOCALES = ("zh_cn", "en_us", "ja_jp")
 _CODE_LANGUAGE = re.compile(r"[A-Za-z0-9+#_.-]{1,20}")
@@ -59,13 +59,9 @@ def read_content(message_type: str, raw: str, mention: Mention) -> Content:
         case "interactive":
             return _read_card(content, mention)
         case "file":
-            name = _one_line(text_at(content, "file_name"))
+            name = one_line(text_at(content, "file_name"))
             return Content(f"[文件: {name}]" if name else "[文件]", bool(name))
     return Content(_MARKERS.get(message_type, _UNKNOWN), False)
-
-
-def _one_line(text: str) -> str:
-    return " ".join("".join(char if char.isprintable() else " " for char in text).split())[:200]
 
 
 def _read_post(content: Object, mention: Mention) -> Content:
@@ -111,7 +107,7 @@ def _element(element: Object, mention: Mention) -> tuple[str, bool]:
         case "media":
             return "[视频]", False
         case "emotion":
-            emoji = _one_line(text_at(element, "emoji_type"))
+            emoji = one_line(text_at(element, "emoji_type"))
             return (f"[{emoji}]", True) if emoji else ("", False)
         case "hr":
             return "---", False

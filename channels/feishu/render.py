@@ -7,11 +7,11 @@ import json
 
 import regex
 
+from channels.text import without_controls
+
 PART_BYTES = 7000
 """One byte of text is at most four in the request (a quote, escaped twice), and a post may have 30 KB."""
 
-_CONTROL = regex.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
-_SURROGATE = regex.compile(r"[\ud800-\udfff]")
 _ANY_TAG = regex.compile(r"<(?=[\s\p{Cf}]*/?[\s\p{Cf}]*[A-Za-z!?])")
 _MENTION = regex.compile(r"<(?=[\s\p{Cf}]*/?[\s\p{Cf}]*(?:at|person)\b)", regex.IGNORECASE)
 _FENCE = regex.compile(r"[ \t]*(`{3,}|~{3,})(.*)")
@@ -21,21 +21,17 @@ _IMAGE = regex.compile(r"!(?=\[[^\]\n]*\]\()")
 
 def post_content(text: str) -> str:
     """The `content` of a `post` that shows this markdown; `md` knows neither headings nor images of the web."""
-    element = {"tag": "md", "text": _markdown(_clean(text))}
+    element = {"tag": "md", "text": _markdown(without_controls(text))}
     return _json({"zh_cn": {"title": "", "content": [[element]]}})
 
 
 def text_content(text: str) -> str:
     """The `content` of a `text` message that shows this text as it is."""
-    return _json({"text": _ANY_TAG.sub("＜", _clean(text))})
+    return _json({"text": _ANY_TAG.sub("＜", without_controls(text))})
 
 
 def _json(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-
-
-def _clean(text: str) -> str:
-    return str(_SURROGATE.sub("\ufffd", _CONTROL.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))))
 
 
 def _markdown(text: str) -> str:
