@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from gateway.logs import configure, set_level
+from gateway.logs import JsonLines, TextLines, configure, set_level
 from gateway.sections import LogSettings
 
 log = logging.getLogger("sanqiao.test")
@@ -31,11 +31,11 @@ def lines(level: str = "info", form: str = "text") -> io.StringIO:
     return out
 
 
-@pytest.mark.parametrize("form", ["text", "json"])
-def test_no_value_forges_a_line(form: str) -> None:
-    out = lines(form=form)
-    log.info("event name=%s", "a\nINFO forged\r\u2028\x1b[31m\x00\x85 中文 \ud800")
-    said = out.getvalue()
+@pytest.mark.parametrize("formatter", [TextLines(None), JsonLines(None)])
+def test_no_value_forges_a_line(formatter: logging.Formatter) -> None:
+    nasty = "a\nINFO forged\r\u2028\x1b[31m\x00\x85 中文 \ud800"
+    # Formatted by hand: a record with half a character would end up in the test runner's own report.
+    said = formatter.format(logging.LogRecord("sanqiao.test", logging.INFO, "x", 1, "event name=%s", (nasty,), None))
     assert len(said.splitlines()) == 1
     assert "\x1b" not in said
     assert "中文" in said
