@@ -1,0 +1,245 @@
+"""One answer in markdown, as each platform shows it best. Pure.
+
+Models write tables, headings and images for a screen that no chat has; each platform knows another part of markdown.
+Text of a model or a user can mention nobody and run nothing: what a platform would take for a mention is
+neutralised, tags outside of code are, images become links, and only addresses of the web and of mail stay links.
+The content of code is never changed, but for the bracket of a mention (or, in `plain`, of an anchor).
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import regex
+
+from channels.markdown import LIST_ITEM, Code, Kind, Prose, Table, blocks, clean, spans
+
+_HELD = "\ufdd0"
+"""Stands for a piece that is kept as it is; `clean` takes this noncharacter out of every text."""
+
+_ANY_TAG = regex.compile(r"<(?=[\s\p{Cf}]*/?[\s\p{Cf}]*[A-Za-z!?])")
+_MENTION_TAG = regex.compile(r"<(?=[\s\p{Cf}]*/?[\s\p{Cf}]*(?:at|person)\b)", regex.IGNORECASE)
+_MENTION_SIGN = regex.compile(r"<(?=[\s\p{Cf}]*@)")
+_ANCHOR = regex.compile(r"<(?=[\s\p{Cf}]*/?[\s\p{Cf}]*a\b)", regex.IGNORECASE)
+
+_WEB = regex.compile(r"(?:https?://|mailto:|tel:)[^\s<>]+", regex.IGNORECASE)
+_HEADING = regex.compile(r" {0,3}(#{1,6})[ \t]+(.*?)[ \t]*#*[ \t]*")
+_RULE = regex.compile(r" {0,3}(?:(?:-[ \t]*){3,}|(?:\*[ \t]*){3,}|(?:_[ \t]*){3,})")
+_QUOTE = regex.compile(r"((?:[ \t]{0,3}>[ \t]?)+)(.*)")
+_TASK = regex.compile(r"\[([ xX])\][ \t]+(?=\S)")
+
+_EMPHASIS = tuple(
+    regex.compile(pattern)
+    for pattern in (
+        r"(?<!\*)\*{3}(?=[^\s*])(.{1,400}?)(?<=[^\s*])\*{3}(?!\*)",
+        # 2**3**4 is arithmetic, and a mark that nothing closes is a mark.
+        r"(?<!\*)\*\*(?=[^\s*])(?!(?<=[0-9]\*\*)[0-9])(.{1,400}?)(?<=\S)\*\*(?!\*)",
+        r"(?<![\w*])\*(?=[^\s*])([^*]{1,400}?)(?<=\S)\*(?![\w*])",
+        r"(?<=[^\x00-\x7f])\*(?=[^\s*])([^*]{1,400}?)(?<=\S)\*(?!\*)",
+        # __init__ is a name.
+        r"(?<![\w_])__(?=[^\s_])(?![a-z0-9_]{1,80}__)(.{1,400}?)(?<=[^\s_])__(?![\w_])",
+        r"(?<![\w_])_(?=[^\s_])([^_]{1,400}?)(?<=[^\s_])_(?![\w_])",
+        r"~~(?=\S)([^~]{1,400}?)(?<=\S)~~",
+    )
+)
+
+
+def plain(text: str) -> str:
+    """For 公众号, whose texts know no markdown: marks go, their sense stays. Not idempotent where there is code.
+
+    An `<a>` would be shown as a link, which may even speak for the user (`weixin://bizmsgmenu`): it is neutralised.
+    """
+    lines: list[str] = []
+    for block in blocks(clean(text)):
+        match block:
+            case Prose():
+                lines.append(_plain_line(block.line))
+            case Code():
+                lines += block.lines
+            case Table():
+                lines += _plain_table(block)
+    return _replaced(_ANCHOR, "\n".join(lines))
+
+
+def feishu(text: str) -> str:
+    """For the `md` element of a post (open.feishu.cn, 发送消息 › 消息内容结构): no headings, no tables, no mentions."""
+    return _replaced(_MENTION_TAG, _marked(text, _Dialect(headings=False)))
+
+
+def dingtalk(text: str) -> str:
+    """For markdown messages (open.dingtalk.com, 消息类型 › markdown): a line break needs two blanks before it.
+
+    Mentions are made by the request's `at` alone; nobody is mentioned by what the text says.
+    """
+    return _marked(text, _Dialect(breaks=True))
+
+
+def wecom(text: str) -> str:
+    """For markdown of a 智能机器人 (developer.work.weixin.qq.com, 消息类型 › markdown): `<@userid>` mentions nobody."""
+    return _replaced(_MENTION_SIGN, _marked(text, _Dialect()))
+
+
+def without_tags(text: str) -> str:
+    """For messages that are text, not markdown, on a platform that reads tags in it: shown as it is."""
+    return _replaced(_ANY_TAG, clean(text))
+
+
+def _replaced(pattern: "regex.Pattern[str]", text: str) -> str:
+    return str(pattern.sub("＜", text))
+
+
+# ---- markdown of a platform
+
+
+@dataclass(frozen=True, slots=True)
+class _Dialect:
+    """What a platform's markdown knows: headings, and line breaks only where they are asked for (`breaks`)."""
+
+    headings: bool = True
+    breaks: bool = False
+
+
+def _marked(text: str, dialect: _Dialect) -> str:
+    lines: list[str] = []
+    prose: list[bool] = []
+    for block in blocks(clean(text)):
+        match block:
+            case Prose():
+                new = _line(block.line, dialect).split("\n")
+            case Code():
+                new = list(block.source)
+            case Table():
+                new = [_line(row, dialect) for row in _table(block)]
+        lines += new
+        prose += [not isinstance(block, Code)] * len(new)
+    if dialect.breaks:
+        lines = [
+            f"{line.rstrip()}  " if here and there and _runs_on(line, below) else line
+            for line, below, here, there in zip(lines, [*lines[1:], ""], prose, [*prose[1:], False], strict=True)
+        ]
+    return "\n".join(lines)
+
+
+def _runs_on(line: str, below: str) -> bool:
+    """Whether a reader of CommonMark would join the two lines."""
+    if not line.strip() or not below.strip() or _HEADING.fullmatch(line) or _RULE.fullmatch(line):
+        return False
+    return not (LIST_ITEM.match(below) or _HEADING.fullmatch(below) or _RULE.fullmatch(below))
+
+
+def _line(line: str, dialect: _Dialect) -> str:
+    heading = None if dialect.headings else _HEADING.fullmatch(line)
+    if heading and heading[2]:
+        return f"**{''.join(map(_bold_free, _pieces(heading[2])))}**"
+    return "".join(piece for _, piece in _pieces(line))
+
+
+def _bold_free(piece: tuple[Kind, str]) -> str:
+    kind, text = piece
+    return text.replace("**", "") if kind is Kind.TEXT else text
+
+
+def _pieces(line: str) -> Iterator[tuple[Kind, str]]:
+    """The pieces of a line as any platform's markdown takes them."""
+    for span in spans(line):
+        match span.kind:
+            case Kind.LINK | Kind.IMAGE:
+                yield span.kind, _link(span.text, span.address, is_image=span.kind is Kind.IMAGE)
+            case Kind.TEXT:
+                yield span.kind, _replaced(_ANY_TAG, span.text)
+            case Kind.ADDRESS | Kind.BREAK:
+                yield span.kind, span.text
+            case _:
+                yield span.kind, span.source
+
+
+def _link(label: str, address: str, *, is_image: bool) -> str:
+    shown = "".join(piece for _, piece in _pieces(label)).strip() or ("图片" if is_image else address)
+    if _WEB.fullmatch(address):
+        return f"[{shown}]({address})"
+    return _replaced(_ANY_TAG, f"{shown}（{address}）" if shown != address else shown)
+
+
+def _table(table: Table) -> Iterator[str]:
+    """One list item for each row: every cell with its column's name."""
+    for row in table.rows:
+        cells = [f"**{name}**：{cell}" if name else cell for name, cell in _named(table, row)]
+        if cells:
+            yield "- " + "；".join(cells)
+
+
+def _named(table: Table, row: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    for place, cell in enumerate(row):
+        if cell:
+            name = table.head[place] if place < len(table.head) else ""
+            yield name.replace("**", ""), _without_breaks(cell)
+
+
+def _without_breaks(cell: str) -> str:
+    return "".join(" " if span.kind is Kind.BREAK else span.source for span in spans(cell))
+
+
+# ---- no markdown at all
+
+
+def _plain_table(table: Table) -> Iterator[str]:
+    """A few lines for each row, the first with a point."""
+    for row in table.rows:
+        for place, (name, cell) in enumerate(_named(table, row)):
+            said = _plain(cell)
+            yield ("  " if place else "· ") + (f"{_plain(name)}：{said}" if name else said)
+
+
+def _plain_line(line: str) -> str:
+    if _RULE.fullmatch(line):
+        return "————————"
+    heading = _HEADING.fullmatch(line)
+    if heading:
+        title = _plain(heading[2])
+        return f"【{title}】" if title and not set("【】\n") & set(title) else title
+    quote = _QUOTE.fullmatch(line)
+    if quote and quote[2].strip():
+        return "> " * min(str(quote[1]).count(">"), 3) + _plain_item(quote[2])
+    return _plain_item(line)
+
+
+def _plain_item(line: str) -> str:
+    item = LIST_ITEM.match(line)
+    if item is None:
+        return _plain(line)
+    rest, marker = line[item.end() :], item["marker"]
+    task = _TASK.match(rest)
+    if task:
+        rest, marker = rest[task.end() :], "☐" if task[1] == " " else "☑"
+    elif not marker[0].isdigit():
+        marker = "·"
+    return f"{item['indent']}{marker} {_plain(rest)}"
+
+
+def _plain(text: str) -> str:
+    """A line's words: emphasis off, links as `text（address）`, code and addresses as they are."""
+    kept: list[str] = []
+
+    def hold(piece: str) -> str:
+        kept.append(piece)
+        return _HELD
+
+    words = "".join(_held(text, hold))
+    for pattern in _EMPHASIS:
+        words = str(pattern.sub(r"\1", words))
+    first, *others = words.split(_HELD)
+    return first + "".join(piece + after for piece, after in zip(kept, others, strict=True))
+
+
+def _held(text: str, hold: Callable[[str], str]) -> Iterator[str]:
+    """The words of a line, with `hold` called, in order, for each piece that is to be kept as it is."""
+    for span in spans(text):
+        match span.kind:
+            case Kind.TEXT:
+                yield span.text
+            case Kind.LINK | Kind.IMAGE:
+                label = span.text.strip() or ("图片" if span.kind is Kind.IMAGE else "")
+                yield from _held(label, hold)
+                if label != span.address:
+                    yield hold(f"（{span.address}）" if label else span.address)
+            case _:
+                yield hold(span.text)
