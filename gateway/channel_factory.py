@@ -15,6 +15,12 @@ def make_channel(
     kind = entry.kind or name
     if kind == "web":
         return WebChannel(name, accept, new_id=lambda: f"w-{uuid.uuid4().hex}", clock=clock)
+    if kind == "dingtalk":
+        from channels.dingtalk.channel import DingTalkChannel
+        from channels.dingtalk.settings import DingTalkSettings
+
+        assert isinstance(entry, DingTalkSettings)
+        return DingTalkChannel(name, entry, accept, clock=clock)
     if kind == "feishu":
         from channels.feishu.channel import FeishuChannel
         from channels.feishu.settings import FeishuSettings

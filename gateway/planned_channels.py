@@ -41,14 +41,3 @@ class WeComBotSettings(EntrySettings):
     encoding_aes_key: SecretStr = SecretStr("")
     bot_name: str = ""
     websocket_url: str = "wss://openws.work.weixin.qq.com"
-
-
-class DingTalkSettings(EntrySettings):
-    """`channels.dingtalk`: one DingTalk application with a robot."""
-
-    mode: Literal["stream", "http"] = "stream"
-    client_id: str = ""
-    client_secret: SecretStr = SecretStr("")
-    card_template_id: str = ""
-    api_base_url: str = "https://api.dingtalk.com"
-    oapi_base_url: str = "https://oapi.dingtalk.com"

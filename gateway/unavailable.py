@@ -6,6 +6,7 @@ A line taken out of one of the two tables makes its feature available.
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from channels.dingtalk.settings import DingTalkSettings
 from gateway.problems import KeyPath
 from gateway.sections import Settings
 
@@ -39,6 +40,12 @@ def _when(asked: Callable[[Settings], bool], path: KeyPath, remedy: str) -> Find
     return lambda settings: [Unavailable(path, remedy)] if asked(settings) else []
 
 
+def _cards(settings: Settings) -> Iterable[Unavailable]:
+    for name, entry in settings.enabled_channels().items():
+        if isinstance(entry, DingTalkSettings) and entry.card_template_id:
+            yield Unavailable(("channels", name, "card-template-id"), "留空")
+
+
 def _tools(settings: Settings) -> Iterable[Unavailable]:
     return [Unavailable(("tools",), "删去 tools", name) for name, agent in settings.agents.items() if agent.tools]
 
@@ -47,7 +54,7 @@ REFUSED: tuple[Finder, ...] = (
     _channel("wechat"),
     _channel("wecom-app"),
     _channel("wecom-bot"),
-    _channel("dingtalk"),
+    _cards,
     _when(lambda s: bool(s.memory.redis.url.get_secret_value()), ("memory", "redis", "url"), "留空"),
     _when(lambda s: s.memory.long_term.store == "milvus", ("memory", "long-term", "store"), "写 embedded"),
     _when(lambda s: bool(s.memory.long_term.embedding), ("memory", "long-term", "embedding"), "留空"),
