@@ -94,7 +94,7 @@ class Webhook:
         if not (timestamp and nonce and signature):
             return False
         if not same(signature, feishu_signature(timestamp, nonce, key, body)):
-            raise _Refused(401, "bad signature")
+            raise _Refused(401, "bad signature: forged, or encrypt-key differs from the platform's")
         if not fresh(timestamp, self._clock(), FRESH_SECONDS):
             raise _Refused(401, "stale timestamp")
         return True
