@@ -24,7 +24,7 @@ import yaml
 
 from gateway.app import App
 from gateway.live_settings import LiveSettings
-from gateway.settings import load_settings
+from gateway.settings import Settings, load_settings
 from tests.platforms.feishu_server import FakeFeishu, message_event
 from tests.platforms.model_server import ModelServer
 from tests.scenarios.conversation_files import Item, checked
@@ -317,7 +317,6 @@ class Inside(Gateway):
     """The application in this process with real listeners: fast, and a blocking call on the loop fails the test."""
 
     clock: Callable[[], float] = staticmethod(time.time)
-    poll = 0.05
 
     async def start(self) -> Self:
         """Starts on what the config says now."""
@@ -334,8 +333,10 @@ class Inside(Gateway):
     def _make(self) -> App:
         self.write()
         settings = load_settings(self.config, {})
-        live = LiveSettings(self.config, {}, settings, poll=self.poll, settle=self.poll)
-        return App(live, self.workspace, clock=self.clock)
+        return App(self._live(self.config, settings), self.workspace, clock=self.clock)
+
+    def _live(self, config: Path, settings: Settings) -> LiveSettings:
+        return LiveSettings(config, {}, settings, poll=0.05, settle=0.05)
 
     async def _run(self, ready: asyncio.Event) -> None:
         async with self.app.running():
