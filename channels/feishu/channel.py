@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from channels import markup
 from channels.access_token import TokenError
 from channels.channel import Accept, EntrySettings, Health, Route
 from channels.feishu.api import ApiError, FeishuApi
@@ -59,7 +60,7 @@ class FeishuChannel:
 
     def parts(self, text: str, notice: str) -> list[str]:
         """Parts that each fit a post of 30 KB, however much of them has to be escaped."""
-        return split(text, PART_BYTES, notice=notice)
+        return split(markup.feishu(text), PART_BYTES, notice=notice)
 
     def routes(self) -> Sequence[Route]:
         """The webhook's route, in webhook mode."""
