@@ -1,0 +1,1 @@
+"""公众号: people who follow a WeChat Official Account."""
