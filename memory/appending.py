@@ -29,13 +29,13 @@ log = logging.getLogger("sanqiao.memory")
 FOLDER = "conversations"
 LOCK_WAIT = 10.0
 """Seconds an append waits for another process that holds the file."""
-_TRIES = 10
+TRIES = 10
 """How often a file is opened anew because it was replaced or repaired meanwhile."""
 
 
-def path_of(conversation: ConversationId) -> str:
-    """A conversation's file, from the workspace."""
-    return f"{FOLDER}/{conversation.lane.user}/{conversation.file_name}"
+def path_of(conversation: ConversationId, folder: str = FOLDER) -> str:
+    """A conversation's file, or its namesake below another folder, from the workspace."""
+    return f"{folder}/{conversation.lane.user}/{conversation.file_name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +49,8 @@ class _State:
 
 
 @dataclass(frozen=True, slots=True)
-class _Open:
-    """A conversation's file, open and locked, with its folder; `created` a moment ago, by us."""
+class OpenFile:
+    """A file named after a conversation, open and locked, with its folder; `created` a moment ago, by us."""
 
     conversation: ConversationId
     folder: int
@@ -71,6 +71,26 @@ class _Open:
         mine = os.fstat(self.fd)
         return (found.st_dev, found.st_ino) == (mine.st_dev, mine.st_ino)
 
+    def append(self, data: bytes, *, sync: bool) -> None:
+        """One write; after a short one or an error the file is cut back to what it was. Raises OSError."""
+        size = os.fstat(self.fd).st_size
+        try:
+            if os.write(self.fd, data) != len(data):
+                raise OSError(errno.ENOSPC, "short write")
+            if sync:
+                os.fdatasync(self.fd)
+                if size == 0:
+                    os.fsync(self.folder)
+        except OSError:
+            os.ftruncate(self.fd, size)
+            if size == 0:
+                self.remove()
+            raise
+
+    def remove(self) -> None:
+        """Takes the file out of its folder."""
+        os.unlink(self.conversation.file_name, dir_fd=self.folder)
+
 
 def _lock(fd: int, subject: str, deadline: float) -> None:
     """Takes the lock between processes. Raises StoreBusy."""
@@ -82,6 +102,30 @@ def _lock(fd: int, subject: str, deadline: float) -> None:
             if time.monotonic() > deadline:
                 raise StoreBusy(f"{subject} 被另一个进程占用超过 {LOCK_WAIT:.0f} 秒；请检查是否有两个网关") from None
             time.sleep(random.uniform(0.001, 0.01))
+
+
+@contextlib.contextmanager
+def opened_to_append(
+    workspace: Path, below: str, conversation: ConversationId, deadline: float
+) -> Iterator[OpenFile | None]:
+    """The conversation's file `below` a folder, made if need be, locked; None where it was replaced meanwhile.
+
+    `deadline` is monotonic, in seconds. Raises StoreBusy, OSError.
+    """
+    with opened_folder(workspace, below, conversation.lane.user, create=True) as folder:
+        flags, name = os.O_RDWR | os.O_APPEND, conversation.file_name
+        created = False
+        try:
+            fd = open_file(folder, name, flags)
+        except FileNotFoundError:
+            fd = open_file(folder, name, flags | os.O_CREAT)
+            created = True
+        try:
+            _lock(fd, path_of(conversation, below), deadline)
+            file = OpenFile(conversation, folder, fd, created)
+            yield file if file.current() else None
+        finally:
+            os.close(fd)
 
 
 def numbered(turns: Sequence[Turn], n: int, epoch: int, known: Sequence[str]) -> list[Turn]:
@@ -114,8 +158,8 @@ class Appender:
         subject = path_of(conversation)
         deadline = time.monotonic() + LOCK_WAIT
         with typed_errors(subject):
-            for _ in range(_TRIES):
-                with self._opened(conversation, deadline) as file:
+            for _ in range(TRIES):
+                with opened_to_append(self._workspace, FOLDER, conversation, deadline) as file:
                     if file is None:
                         continue
                     state = self._state(file)
@@ -135,25 +179,7 @@ class Appender:
             finally:
                 os.close(fd)
 
-    @contextlib.contextmanager
-    def _opened(self, conversation: ConversationId, deadline: float) -> Iterator[_Open | None]:
-        """The file, made if need be, locked; None where it was replaced between opening and locking."""
-        with opened_folder(self._workspace, FOLDER, conversation.lane.user, create=True) as folder:
-            flags, name = os.O_RDWR | os.O_APPEND, conversation.file_name
-            created = False
-            try:
-                fd = open_file(folder, name, flags)
-            except FileNotFoundError:
-                fd = open_file(folder, name, flags | os.O_CREAT)
-                created = True
-            try:
-                _lock(fd, path_of(conversation), deadline)
-                file = _Open(conversation, folder, fd, created)
-                yield file if file.current() else None
-            finally:
-                os.close(fd)
-
-    def _append(self, file: _Open, state: _State, turns: Sequence[Turn]) -> list[Turn]:
+    def _append(self, file: OpenFile, state: _State, turns: Sequence[Turn]) -> list[Turn]:
         fresh = numbered(turns, state.n, state.epoch, state.ids)
         if not fresh:
             return []
@@ -162,26 +188,16 @@ class Appender:
         self._remember(file, fresh[-1].n, fresh[-1].epoch, ids)
         return fresh
 
-    def _write(self, file: _Open, data: bytes) -> None:
-        """One write; after a short one or an error the file is cut back to what it was."""
-        size = os.fstat(file.fd).st_size
+    def _write(self, file: OpenFile, data: bytes) -> None:
         try:
-            if os.write(file.fd, data) != len(data):
-                raise OSError(errno.ENOSPC, "short write")
-            if self._sync:
-                os.fdatasync(file.fd)
-                if size == 0:
-                    os.fsync(file.folder)
+            file.append(data, sync=self._sync)
         except OSError:
             self._forget(file.conversation)
-            os.ftruncate(file.fd, size)
-            if size == 0:
-                os.unlink(file.conversation.file_name, dir_fd=file.folder)
             raise
 
     # ---- what is known of a file's end
 
-    def _remember(self, file: _Open, n: int, epoch: int, ids: tuple[str, ...]) -> _State:
+    def _remember(self, file: OpenFile, n: int, epoch: int, ids: tuple[str, ...]) -> _State:
         state = _State(file.stamp, n, epoch, ids)
         with self._guard:
             self._states[file.conversation] = state
@@ -194,7 +210,7 @@ class Appender:
         with self._guard:
             self._states.pop(conversation, None)
 
-    def _state(self, file: _Open) -> _State | None:
+    def _state(self, file: OpenFile) -> _State | None:
         """What is at the end of the file, from memory or by reading it; None if it was replaced by a mended one."""
         stamp = file.stamp
         with self._guard:
@@ -214,7 +230,7 @@ class Appender:
             self._cut(file, ending, size)
         return self._remember(file, ending.n, ending.epoch, ending.ids)
 
-    def _cut(self, file: _Open, ending: Ending, size: int) -> None:
+    def _cut(self, file: OpenFile, ending: Ending, size: int) -> None:
         """Takes off what an interrupted write left, and keeps it."""
         raw = read_range(file.fd, size - ending.size, ending.size)
         kept = self._keep(file, "torn", raw)
@@ -222,7 +238,7 @@ class Appender:
         os.fsync(file.fd)
         log.warning("file_torn path=%s cut_bytes=%d kept=%s", path_of(file.conversation), len(raw), kept)
 
-    def _mend(self, file: _Open, size: int) -> None:
+    def _mend(self, file: OpenFile, size: int) -> None:
         """Adopts a file that a person wrote or changed; one without any readable item is put aside."""
         raw = read_range(file.fd, size, 0)
         turns = whole(raw)
@@ -239,7 +255,7 @@ class Appender:
         self._replace(file, mended)
         log.warning("file_adopted path=%s items=%d kept=%s", subject, len(turns), kept)
 
-    def _replace(self, file: _Open, data: bytes) -> None:
+    def _replace(self, file: OpenFile, data: bytes) -> None:
         """Puts a new file in the place of the old one, whole at every moment."""
         name = file.conversation.file_name
         new = f".{name}.new"
@@ -256,6 +272,6 @@ class Appender:
         finally:
             os.close(fd)
 
-    def _keep(self, file: _Open, kind: str, raw: bytes) -> str:
+    def _keep(self, file: OpenFile, kind: str, raw: bytes) -> str:
         name = file.conversation.file_name
         return kept_aside(self._workspace, file.conversation.lane.user, name, kind, raw)

@@ -7,7 +7,7 @@ What this module wrote is read by a strict parser that checks its CRC; what a pe
 import json
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from memory.conversation import Role, ToolCall, Turn
@@ -33,7 +33,7 @@ def _flow(value: Any) -> str:
     return _ESCAPED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
-def _scalar(text: str) -> str:
+def scalar(text: str) -> str:
     """A block literal where that can carry the text exactly, else one line in double quotes."""
     if not text.strip() or _UNFIT.search(text):
         return _flow(text)
@@ -47,7 +47,7 @@ def _scalar(text: str) -> str:
 def _text_of(turn: Turn) -> str:
     if turn.role is Role.RESET and _PLAIN_REASON.fullmatch(turn.text) and turn.text not in _WORDS_OF_YAML:
         return turn.text
-    return _scalar(turn.text)
+    return scalar(turn.text)
 
 
 def _meta_of(turn: Turn) -> dict[str, Any]:
@@ -64,16 +64,19 @@ def write_item(turn: Turn) -> bytes:
 
     Every text of `turn` must have gone through `storable`. Raises UnicodeEncodeError for lone surrogates.
     """
-    lines = [f"- {turn.role.value}: {_text_of(turn)}\n"]
-    if turn.name is not None:
-        lines.append(f"  name: {_flow(turn.name)}\n")
+    fields: dict[str, Any] = {} if turn.name is None else {"name": turn.name}
     if turn.tool_calls:
         calls = [{"id": call.id, "name": call.name, "arguments": call.arguments} for call in turn.tool_calls]
-        lines.append(f"  tool_calls: {_flow(calls)}\n")
+        fields["tool_calls"] = calls
     if turn.call is not None:
-        lines.append(f"  call: {_flow(turn.call)}\n")
-    lines.append(f"  meta: {_flow(_meta_of(turn))}\n")
-    bare = "".join(lines).encode("utf-8")
+        fields["call"] = turn.call
+    return sealed_item(turn.role.value, _text_of(turn), {**fields, "meta": _meta_of(turn)})
+
+
+def sealed_item(role: str, scalar: str, fields: Mapping[str, Any]) -> bytes:
+    """An item of its role, the text as `scalar` gives it, and its fields, of which `meta` is the last, with its CRC."""
+    lines = (f"  {key}: {_flow(value)}\n" for key, value in fields.items())
+    bare = f"- {role}: {scalar}\n{''.join(lines)}".encode()
     return bare[:-2] + f', "crc": "{zlib.crc32(bare):08x}"}}\n'.encode("ascii")
 
 
@@ -120,6 +123,15 @@ def read_item(raw: bytes) -> Turn:
 
 def _strict(item: bytes) -> Turn | None:
     """Reads a sealed item in our own form; None if it has another."""
+    parts = read_sealed(item)
+    if parts is None or parts[0] not in _ROLES:
+        return None
+    role, text, fields = parts
+    return _turn(_ROLES[role], text, fields)
+
+
+def read_sealed(item: bytes) -> tuple[str, str, dict[str, Any]] | None:
+    """Role, text and fields of a sealed item in our own form, whatever its role; None if it has another form."""
     try:
         text = item.decode("utf-8")
         end = text.rindex("\n  meta: {")
@@ -133,8 +145,8 @@ def _strict(item: bytes) -> Turn | None:
             fields[key] = json.loads(value)
             end = start
         role, _, value = text[2:end].partition(": ")
-        return _turn(_ROLES[role], _strict_text(value), fields)
-    except (ValueError, KeyError, TypeError, RecursionError):
+        return role, _strict_text(value), fields
+    except (ValueError, TypeError, RecursionError):
         return None
 
 
