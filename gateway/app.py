@@ -114,7 +114,9 @@ class App:
     async def _start(self, serve: bool) -> None:
         for name, entry in self.live.current.enabled_channels().items():
             if serve or entry.kind == "web":
-                self._channels[name] = make_channel(name, entry, self._pipeline.accept, self._shelf, clock=self._clock)
+                self._channels[name] = make_channel(
+                    name, entry, self._pipeline.accept, self._shelf, self._text, clock=self._clock
+                )
         if serve:
             await self._listen()
         await self._pipeline.recover()
@@ -185,6 +187,10 @@ class App:
             except Exception as error:  # border of a background task
                 log.error("housekeeping failed error=%r", error)
             await asyncio.sleep(_HOUSEKEEPING_SECONDS)
+
+    def _text(self, name: str) -> str:
+        """The fixed text of that name, as the config has it now."""
+        return self._snapshots.now().texts.get(name)
 
     def _settings_changed(self, old: Settings, new: Settings) -> None:
         logs.set_level(new.log.level)

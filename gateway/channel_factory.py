@@ -9,9 +9,18 @@ from channels.web import WebChannel
 
 
 def make_channel(
-    name: str, entry: EntrySettings, accept: Accept, shelf: Shelf, *, clock: Callable[[], float] = time.time
+    name: str,
+    entry: EntrySettings,
+    accept: Accept,
+    shelf: Shelf,
+    texts: Callable[[str], str],
+    *,
+    clock: Callable[[], float] = time.time,
 ) -> Channel:
-    """The channel of an enabled entry. Raises ValueError for a kind that does not exist."""
+    """The channel of an enabled entry; `texts` gives the fixed text of a name as the config has it now.
+
+    Raises ValueError for a kind that does not exist.
+    """
     kind = entry.kind or name
     if kind == "web":
         return WebChannel(name, accept, new_id=lambda: f"w-{uuid.uuid4().hex}", clock=clock)
@@ -27,4 +36,10 @@ def make_channel(
 
         assert isinstance(entry, FeishuSettings)
         return FeishuChannel(name, entry, accept, clock=clock)
+    if kind == "wechat":
+        from channels.wechat.channel import WeChatChannel
+        from channels.wechat.settings import WeChatSettings
+
+        assert isinstance(entry, WeChatSettings)
+        return WeChatChannel(name, entry, accept, shelf, texts, clock=clock)
     raise ValueError(f"no channel of kind {kind!r}")

@@ -7,18 +7,6 @@ from pydantic import SecretStr
 from channels.channel import EntrySettings
 
 
-class WeChatSettings(EntrySettings):
-    """`channels.wechat`: one 公众号."""
-
-    mode: Literal["safe", "plain"] = "safe"
-    app_id: str = ""
-    app_secret: SecretStr = SecretStr("")
-    token: SecretStr = SecretStr("")
-    encoding_aes_key: SecretStr = SecretStr("")
-    active_send: Literal["auto", "on", "off"] = "auto"
-    api_base_url: str = "https://api.weixin.qq.com"
-
-
 class WeComAppSettings(EntrySettings):
     """`channels.wecom-app`: one self-built WeCom application (自建应用)."""
 

@@ -51,7 +51,6 @@ def _tools(settings: Settings) -> Iterable[Unavailable]:
 
 
 REFUSED: tuple[Finder, ...] = (
-    _channel("wechat"),
     _channel("wecom-app"),
     _channel("wecom-bot"),
     _cards,

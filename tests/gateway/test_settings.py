@@ -318,7 +318,6 @@ def test_a_wrong_agent_is_named_with_file_line_and_key(write: Write, text: str, 
 @pytest.mark.parametrize(
     ("text", "key"),
     [
-        ("channels: {wechat: {enabled: true}}", "channels.wechat.enabled"),
         ("channels: {wecom-app: {enabled: true}}", "channels.wecom-app.enabled"),
         ("channels: {wecom-bot: {enabled: true}}", "channels.wecom-bot.enabled"),
         (
