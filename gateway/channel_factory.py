@@ -42,4 +42,10 @@ def make_channel(
 
         assert isinstance(entry, WeChatSettings)
         return WeChatChannel(name, entry, accept, shelf, texts, clock=clock)
+    if kind == "wecom-bot":
+        from channels.wecom.channel import WeComBotChannel
+        from channels.wecom.settings import WeComBotSettings
+
+        assert isinstance(entry, WeComBotSettings)
+        return WeComBotChannel(name, entry, accept, clock=clock)
     raise ValueError(f"no channel of kind {kind!r}")

@@ -7,8 +7,9 @@ from channels.channel import EntrySettings
 from channels.dingtalk.settings import DingTalkSettings
 from channels.feishu.settings import FeishuSettings
 from channels.wechat.settings import WeChatSettings
+from channels.wecom.settings import WeComBotSettings
 from gateway.model_reader import read_model
-from gateway.planned_channels import WeComAppSettings, WeComBotSettings
+from gateway.planned_channels import WeComAppSettings
 from gateway.problems import KeyPath, Problem, suggestion
 from gateway.yaml_source import Document, MapNode, TextNode
 from memory.context import ContextOverrides

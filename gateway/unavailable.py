@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from channels.dingtalk.settings import DingTalkSettings
+from channels.wecom.settings import WeComBotSettings
 from gateway.problems import KeyPath
 from gateway.sections import Settings
 
@@ -46,13 +47,19 @@ def _cards(settings: Settings) -> Iterable[Unavailable]:
             yield Unavailable(("channels", name, "card-template-id"), "留空")
 
 
+def _wecom_webhook(settings: Settings) -> Iterable[Unavailable]:
+    for name, entry in settings.enabled_channels().items():
+        if isinstance(entry, WeComBotSettings) and entry.mode == "webhook":
+            yield Unavailable(("channels", name, "mode"), "写 websocket")
+
+
 def _tools(settings: Settings) -> Iterable[Unavailable]:
     return [Unavailable(("tools",), "删去 tools", name) for name, agent in settings.agents.items() if agent.tools]
 
 
 REFUSED: tuple[Finder, ...] = (
     _channel("wecom-app"),
-    _channel("wecom-bot"),
+    _wecom_webhook,
     _cards,
     _when(lambda s: bool(s.memory.redis.url.get_secret_value()), ("memory", "redis", "url"), "留空"),
     _when(lambda s: s.memory.long_term.store == "milvus", ("memory", "long-term", "store"), "写 embedded"),

@@ -5,7 +5,6 @@ developer.work.weixin.qq.com, 全局错误码; those of the long connection (846
 
 from enum import Enum
 
-
 STREAM_EXPIRED = 846608
 """The stream is older than six minutes, or ended."""
 

@@ -319,7 +319,7 @@ def test_a_wrong_agent_is_named_with_file_line_and_key(write: Write, text: str, 
     ("text", "key"),
     [
         ("channels: {wecom-app: {enabled: true}}", "channels.wecom-app.enabled"),
-        ("channels: {wecom-bot: {enabled: true}}", "channels.wecom-bot.enabled"),
+        ("channels: {wecom-bot: {enabled: true, mode: webhook}}", "channels.wecom-bot.mode"),
         (
             "channels: {ding-2: {kind: dingtalk, enabled: true, client-id: a, client-secret: b, card-template-id: c}}",
             "channels.ding-2.card-template-id",
