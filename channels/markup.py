@@ -114,7 +114,7 @@ def _marked(text: str, dialect: _Dialect) -> str:
     if dialect.breaks:
         lines = [
             f"{line.rstrip()}  " if here and there and _runs_on(line, below) else line
-            for line, below, here, there in zip(lines, [*lines[1:], ""], prose, [*prose[1:], False], strict=True)
+            for line, below, here, there in zip(lines, [*lines[1:], ""], prose, [*prose[1:], False], strict=False)
         ]
     return "\n".join(lines)
 
@@ -160,8 +160,8 @@ def _link(label: str, address: str, *, is_image: bool) -> str:
 
 
 def _table(table: Table) -> Iterator[str]:
-    """One list item for each row: every cell with its column's name."""
-    for row in table.rows:
+    """One list item for each row: every cell with its column's name. A head without rows is told as it is."""
+    for row in table.rows or (table.head,):
         cells = [f"**{name}**：{cell}" if name else cell for name, cell in _named(table, row)]
         if cells:
             yield "- " + "；".join(cells)
@@ -170,7 +170,7 @@ def _table(table: Table) -> Iterator[str]:
 def _named(table: Table, row: tuple[str, ...]) -> Iterator[tuple[str, str]]:
     for place, cell in enumerate(row):
         if cell:
-            name = table.head[place] if place < len(table.head) else ""
+            name = table.head[place] if table.rows and place < len(table.head) else ""
             yield name.replace("**", ""), _without_breaks(cell)
 
 
@@ -182,8 +182,8 @@ def _without_breaks(cell: str) -> str:
 
 
 def _plain_table(table: Table) -> Iterator[str]:
-    """A few lines for each row, the first with a point."""
-    for row in table.rows:
+    """A few lines for each row, the first with a point. A head without rows is told as it is."""
+    for row in table.rows or (table.head,):
         for place, (name, cell) in enumerate(_named(table, row)):
             said = _plain(cell)
             yield ("  " if place else "· ") + (f"{_plain(name)}：{said}" if name else said)

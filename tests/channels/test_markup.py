@@ -63,6 +63,14 @@ def test_tables_become_lines() -> None:
         assert markup.wecom(no_table) == no_table
 
 
+def test_a_head_without_rows_is_not_lost() -> None:
+    assert markup.plain("| 岗位 | 薪资 |\n|--|--|") == "· 岗位\n  薪资"
+    for dialect in MARKED:
+        assert dialect("| 岗位 | 薪资 |\n|--|--|") == "- 岗位；薪资"
+        assert dialect("|-|-|\n|-|-|") == "- -；-"
+        assert dialect("| |\n|-|") == ""
+
+
 @pytest.mark.parametrize(
     ("text", "want"),
     [
