@@ -11,8 +11,9 @@ from enum import Enum
 import regex
 
 from channels.fence import Fence, opened_by
-from channels.text import without_controls
 
+_CONTROL = regex.compile(r"[\x00-\x08\x0b-\x1f\x7f\ufdd0]")
+_SURROGATE = regex.compile(r"[\ud800-\udfff]")
 _CONTAINER = regex.compile(r"(?:[ \t]{0,8}>){1,8}[ \t]?")
 LIST_ITEM = regex.compile(r"(?P<indent>[ \t]*)(?P<marker>[-*+•·]|\d{1,9}[.)])(?P<gap>[ \t]+)(?=\S)")
 _DELIMITERS = regex.compile(r"[ \t]*\|?(?:[ \t]*:?-+:?[ \t]*\|)*[ \t]*:?-+:?[ \t]*\|?[ \t]*")
@@ -91,7 +92,8 @@ Block = Prose | Code | Table
 
 def clean(text: str) -> str:
     """Line feeds only, no control characters but tabs, no half characters, no noncharacter U+FDD0."""
-    return without_controls(text).replace("\ufdd0", "")
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    return str(_SURROGATE.sub("\ufffd", _CONTROL.sub("", text)))
 
 
 def blocks(text: str) -> Iterator[Block]:
