@@ -1,15 +1,39 @@
 """The one door to what was said: remember turns, see the window, find answers, turn pages."""
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from memory.appending import path_of
+from memory.archive import SummaryArchive
 from memory.conversation import ConversationId, LaneKey, Role, Turn
 from memory.errors import typed_errors
 from memory.store import ConversationStore, FileInfo
-from memory.tail import Backwards
+from memory.summary import Standing, Summary, SummarySettings, due, reaching, target
+from memory.tail import MAX_ITEMS, Backwards
+from memory.tokens import message_tokens
 from memory.window import Window, WindowSettings, build_window
+
+Weigh = Callable[[str], int]
+"""How many tokens a summary's text takes in the request."""
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """What a summary is to be made of: the version before it and the turns since, oldest first, up to ordinal `upto`.
+
+    `turns` may go on behind `upto`. `after` is the id of the archive's newest version of any epoch, `reason` why the
+    summary is due.
+    """
+
+    epoch: int
+    previous: Summary | None
+    turns: Sequence[Turn]
+    upto: int
+    after: str | None
+    reason: str
 
 
 class Memory:
@@ -17,30 +41,148 @@ class Memory:
 
     def __init__(self, workspace: Path, *, durability: str = "sync") -> None:
         self._store = ConversationStore(workspace, durability=durability)
+        self._archive = SummaryArchive(workspace, sync=durability == "sync")
 
     async def remember(self, conversation: ConversationId, turns: Sequence[Turn]) -> list[Turn]:
         """Appends turns in one step; returns those that were not in the file yet, with ordinal and epoch."""
         return await self._store.append(conversation, turns)
 
     async def window(
-        self, conversation: ConversationId, settings: WindowSettings, *, question: Turn | None, room: int
+        self,
+        conversation: ConversationId,
+        settings: WindowSettings,
+        *,
+        question: Turn | None,
+        room: int,
+        weigh: Weigh | None = None,
     ) -> Window:
         """What the model sees before `question`, which may be in the file already, with turns behind it.
 
-        Without a question: what it would see with the next one. `room` is in tokens.
+        Without a question: what it would see with the next one. `room` is in tokens. With `weigh` the window comes
+        with the summary of what is before it, if there is one and it leaves room for the question.
         """
-        return await self._store.run(lambda: self._window(conversation, settings, question, room))
+        return await self._store.run(lambda: self._window(conversation, settings, question, room, weigh))
 
     def _window(
-        self, conversation: ConversationId, settings: WindowSettings, question: Turn | None, room: int
+        self,
+        conversation: ConversationId,
+        settings: WindowSettings,
+        question: Turn | None,
+        room: int,
+        weigh: Weigh | None,
     ) -> Window:
         with typed_errors(path_of(conversation)):
             if question is not None:
                 with self._store.backwards(conversation) as tail:
                     if any(question.id in (turn.id, *turn.ids) for turn in tail):
-                        return _built(tail, settings, question, room)
+                        return self._beside(conversation, tail, settings, question=question, room=room, weigh=weigh)
             with self._store.backwards(conversation) as tail:
-                return _built(tail, settings, question, room)
+                return self._beside(conversation, tail, settings, question=question, room=room, weigh=weigh)
+
+    def _beside(
+        self,
+        conversation: ConversationId,
+        tail: Backwards,
+        settings: WindowSettings,
+        *,
+        question: Turn | None,
+        room: int,
+        weigh: Weigh | None,
+    ) -> Window:
+        """The window over the turns `tail` still has, with the summary of what is before it."""
+        text = question.text if question is not None else None
+        newest, turns = _numbered(tail)
+        if weigh is None or newest is None:
+            return _told(build_window(turns, question=text, settings=settings, room=room), tail)
+        with self._archive.versions(conversation, newest.epoch, newest=newest.n) as versions:
+            latest = next(versions, None)
+            weight = weigh(latest.text) if latest else 0
+            if latest and (0 if text is None else message_tokens(text)) > room - weight:
+                latest = None  # the question comes first
+            left = room - weight if latest else room
+            window = _told(build_window(turns, question=text, settings=settings, room=left), tail)
+            if latest is None:
+                return window
+            chosen = reaching(chain((latest,), versions), window.first) or latest
+        if window.tokens + window.question_tokens + weigh(chosen.text) > room:
+            chosen = latest
+        return window.with_summary(chosen, weigh(chosen.text))
+
+    # ---- summaries
+
+    async def draft(
+        self,
+        conversation: ConversationId,
+        window: WindowSettings,
+        summary: SummarySettings,
+        *,
+        room: int,
+        weigh: Weigh,
+    ) -> Draft | None:
+        """What is to be summarised now; None when no summary is due. `room` and `weigh` are those of `window`."""
+        return await self._store.run(lambda: self._draft(conversation, window, summary, room, weigh))
+
+    def _draft(
+        self, conversation: ConversationId, window: WindowSettings, summary: SummarySettings, room: int, weigh: Weigh
+    ) -> Draft | None:
+        next_window = self._window(conversation, window, None, room, weigh)
+        standing = self._standing(conversation, next_window, summary)
+        reason = due(standing, summary) if standing else ""
+        if standing is None or not reason:
+            return None
+        turns: deque[Turn] = deque(maxlen=MAX_ITEMS)
+        with typed_errors(path_of(conversation)), self._store.backwards(conversation, unlimited=True) as tail:
+            for turn in tail:
+                if turn.role is Role.RESET or turn.n <= standing.after:
+                    break
+                turns.appendleft(turn)  # the newest ones go, where there are too many
+        upto = target(standing, summary)
+        if not turns or turns[0].n > upto:
+            return None
+        return Draft(
+            epoch=standing.epoch,
+            previous=standing.last,
+            turns=tuple(turns),
+            upto=upto,
+            after=self._archive.last_id(conversation),
+            reason=reason,
+        )
+
+    def _standing(self, conversation: ConversationId, window: Window, settings: SummarySettings) -> Standing | None:
+        """None for a conversation without turns since its reset, or with such as have no ordinal yet."""
+        with typed_errors(path_of(conversation)), self._store.backwards(conversation) as tail:
+            newest = next(tail, None)
+            if newest is None or newest.n < 0 or newest.role is Role.RESET:
+                return None
+            base, rounds, enough = newest.epoch - 1, 0, settings.keep + settings.every_messages
+            for read, turn in enumerate(chain((newest,), tail)):
+                if turn.role is Role.RESET:
+                    base = turn.n
+                    break
+                if rounds >= settings.after_turns and read > enough:
+                    break
+                rounds += turn.role is Role.USER
+        last = self._archive.summary_for(conversation, None, newest.epoch, newest=newest.n)
+        gap = window.left_out(last.through if last else None)
+        return Standing(
+            epoch=newest.epoch, newest=newest.n, base=base, rounds=rounds, first=window.first, gap=gap, last=last
+        )
+
+    async def archive(self, conversation: ConversationId, summary: Summary, *, after: str | None) -> bool:
+        """Keeps a summary if nothing has overtaken it; whether it did.
+
+        Overtaken: a reset began another epoch, or `after` is no longer the id of the archive's newest version.
+        """
+        return await self._store.run(lambda: self._keep(conversation, summary, after))
+
+    def _keep(self, conversation: ConversationId, summary: Summary, after: str | None) -> bool:
+        with typed_errors(path_of(conversation)), self._store.backwards(conversation) as tail:
+            newest = next(tail, None)
+        if newest is None or newest.epoch != summary.epoch:
+            return False
+        return self._archive.append(conversation, summary, after=after)
+
+    # ---- answers, pages, files
 
     async def answer_to(self, conversation: ConversationId, question: str) -> list[Turn]:
         """The turns that answer the user turn with this id, in order; [] if there are none yet."""
@@ -73,10 +215,20 @@ class Memory:
         await self._store.close()
 
 
-def _built(tail: Backwards, settings: WindowSettings, question: Turn | None, room: int) -> Window:
-    """The window over the turns `tail` still has, told where reading stopped at its limits."""
-    text = question.text if question is not None else None
-    window = build_window(tail, question=text, settings=settings, room=room)
+def _numbered(tail: Backwards) -> tuple[Turn | None, Iterator[Turn]]:
+    """The newest turn with an ordinal since the last reset, and all the turns that `tail` still had."""
+    read: list[Turn] = []
+    for turn in tail:
+        read.append(turn)
+        if turn.role is Role.RESET:
+            break
+        if turn.n >= 0:
+            return turn, chain(read, tail)
+    return None, chain(read, tail)
+
+
+def _told(window: Window, tail: Backwards) -> Window:
+    """The window, told where reading stopped at its limits."""
     if tail.capped and tail.last is not None and window.not_read_before is None:
-        return replace(window, not_read_before=tail.last.id)
+        return window.unread_from(tail.last)
     return window

@@ -1,7 +1,7 @@
 """The window: which turns of a conversation the model sees, and for every turn it does not see, why."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
@@ -10,6 +10,7 @@ from memory.acknowledgement import ASSENTS, CLOSERS, Acknowledgements, acknowled
 from memory.conversation import Role, ToolCall, Turn
 from memory.rounds import Lost, Reader, Round, rounds
 from memory.settings import SettingsModel
+from memory.summary import Summary
 from memory.tokens import call_tokens, message_tokens, shortened
 
 UNANSWERED = "（上一条未得到回答）"
@@ -81,6 +82,7 @@ class Drop:
     role: Role
     stage: str
     reason: str
+    n: int = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +91,9 @@ class Window:
 
     `tokens` is the estimate of `messages`; `question_tokens` that of the current question (0 without one). `fits` is
     False when the question alone is too long for the model. `not_read_before` is the id of the oldest turn visited
-    where older ones exist unread. `gap` counts turns (since the last reset) that are in neither window nor summary.
+    where older ones exist unread, `not_read` how many at most (since the last reset) and `not_read_up_to` the ordinal of
+    the newest of them. `first` is the ordinal of the oldest turn in the window, -1 for one that has none yet. `gap`
+    counts turns that are in neither window nor `summary`, which takes `summary_tokens` of the request.
     """
 
     messages: tuple[WindowMessage, ...]
@@ -98,7 +102,30 @@ class Window:
     question_tokens: int
     fits: bool = True
     not_read_before: str | None = None
+    not_read: int = 0
+    not_read_up_to: int = -1
+    first: int | None = None
     gap: int = 0
+    summary: Summary | None = None
+    summary_tokens: int = 0
+
+    def left_out(self, through: int | None = None) -> int:
+        """How many turns since the last reset limits keep out of the window, behind ordinal `through` if given."""
+        covered = -1 if through is None else through
+        unread = self.not_read
+        if through is not None and self.not_read_up_to >= 0:
+            unread = min(unread, max(0, self.not_read_up_to - through))
+        return unread + sum(drop.stage in LIMITS and not 0 <= drop.n <= covered for drop in self.dropped)
+
+    def unread_from(self, oldest: Turn) -> Self:
+        """The window where nothing before `oldest` was read, although there is more."""
+        unread = _unread(oldest)
+        up_to = oldest.n - 1 if oldest.n > 0 else -1
+        return replace(self, not_read_before=oldest.id, not_read=unread, not_read_up_to=up_to, gap=self.gap + unread)
+
+    def with_summary(self, summary: Summary, tokens: int) -> Self:
+        """The window beside a summary."""
+        return replace(self, summary=summary, summary_tokens=tokens, gap=self.left_out(summary.through))
 
 
 def build_window(turns: Iterable[Turn], *, question: str | None, settings: WindowSettings, room: int) -> Window:
@@ -114,18 +141,21 @@ def build_window(turns: Iterable[Turn], *, question: str | None, settings: Windo
     for round_ in rounds(reader, _words(settings), keep_answers=settings.keep_answers):
         if not filling.takes(round_):
             break
-    dropped = [Drop(lost.turn.id, lost.turn.role, lost.stage, lost.reason) for lost in filling.all_lost(reader.visited)]
-    oldest = reader.visited[-1] if filling.refusal and reader.has_older() else None
+    dropped = tuple(
+        Drop(lost.turn.id, lost.turn.role, lost.stage, lost.reason, lost.turn.n)
+        for lost in filling.all_lost(reader.visited)
+    )
     messages = _joined(filling.messages())
-    return Window(
+    window = Window(
         messages=messages,
-        dropped=tuple(dropped),
+        dropped=dropped,
         tokens=sum(message.tokens for message in messages),
         question_tokens=question_tokens,
         fits=question_tokens <= room,
-        not_read_before=oldest.id if oldest else None,
-        gap=sum(drop.stage in LIMITS for drop in dropped) + (_unread(oldest) if oldest else 0),
+        first=filling.first,
+        gap=sum(drop.stage in LIMITS for drop in dropped),
     )
+    return window.unread_from(reader.visited[-1]) if filling.refusal and reader.has_older() else window
 
 
 def _words(settings: WindowSettings) -> Acknowledgements | None:
@@ -151,6 +181,8 @@ class _Filling:
         self._count = 0
         self._tokens = 0
         self._refused = Round((), ())
+        self.first: int | None = None
+        """The ordinal of the oldest turn taken."""
         self.refusal: tuple[str, str] | None = None
         """Stage and reason why the last round was not taken."""
 
@@ -164,6 +196,7 @@ class _Filling:
             self._refused = round_
             return False
         self._kept.append(messages)
+        self.first = round_.turns[0].n if round_.turns else self.first
         self._lost += round_.lost
         self._read += len(round_.turns) + len(round_.lost)
         self._count += len(messages)

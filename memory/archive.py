@@ -1,0 +1,177 @@
+"""The archives: each conversation's summaries, in a file of the same name, appended only and read from the end.
+
+An archive can be made again from the conversation. So damage is passed over, and no fault here costs an answer.
+"""
+
+import contextlib
+import logging
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from memory.appending import LOCK_WAIT, TRIES, OpenFile, opened_to_append, path_of
+from memory.conversation import ConversationId
+from memory.errors import StoreBusy, typed_errors
+from memory.folder import kept_aside, open_file, opened_folder
+from memory.sanitise import storable
+from memory.summary import Summary, reaching
+from memory.tail import MAX_BYTES, MAX_ITEMS, Chunks, read_range, sound_size
+from memory.yamlform import read_sealed, scalar, sealed, sealed_item
+
+log = logging.getLogger("sanqiao.memory")
+
+FOLDER = "archives"
+_ROLE = "summary"
+
+
+def write_summary(summary: Summary) -> bytes:
+    """The bytes of one item. Raises UnicodeEncodeError for lone surrogates."""
+    meta: dict[str, Any] = {
+        "id": summary.id,
+        "epoch": summary.epoch,
+        "through": summary.through,
+        "at": summary.at,
+        "model": summary.model,
+    }
+    return sealed_item(_ROLE, scalar(summary.text), {"meta": {k: v for k, v in meta.items() if v is not None}})
+
+
+def read_summary(raw: bytes) -> Summary | None:
+    """The version an item holds; None if it is not whole."""
+    length = sealed(raw)
+    parts = read_sealed(raw[:length]) if length else None
+    if parts is None or parts[0] != _ROLE or not isinstance(parts[2]["meta"], dict):
+        return None
+    meta = parts[2]["meta"]
+    id, epoch, through, at, model = (meta.get(key) for key in ("id", "epoch", "through", "at", "model"))
+    if not (isinstance(id, str) and isinstance(at, str) and isinstance(epoch, int) and isinstance(through, int)):
+        return None
+    model = model if isinstance(model, str) else None
+    return Summary(text=parts[1], id=id, epoch=epoch, through=through, at=at, model=model)
+
+
+def _backwards(fd: int) -> Iterator[Summary]:
+    """All readable versions, newest first, within the limits of one reader."""
+    chunks = Chunks(fd, sound_size(fd, os.fstat(fd).st_size), max_items=MAX_ITEMS, max_bytes=MAX_BYTES)
+    for _, raw in chunks:
+        version = read_summary(raw)
+        if version is not None:
+            yield version
+
+
+def _of_epoch(versions: Iterator[Summary], epoch: int, newest: int | None) -> Iterator[Summary]:
+    """The versions of one epoch that belong together, newest first: each reaches less far than the one after it.
+
+    Those that reach beyond `newest`, the conversation's newest turn, are of a file that a person has shortened since.
+    """
+    below: int | None = None
+    for version in versions:
+        if version.epoch < epoch or (below is not None and version.through >= below):
+            return
+        if version.epoch > epoch or (below is None and newest is not None and version.through > newest):
+            continue
+        below = version.through
+        yield version
+
+
+class SummaryArchive:
+    """The archives of one workspace; thread-safe. Every method blocks."""
+
+    def __init__(self, workspace: Path, *, sync: bool) -> None:
+        self._workspace = workspace
+        self._sync = sync
+
+    @contextlib.contextmanager
+    def versions(
+        self, conversation: ConversationId, epoch: int, *, newest: int | None = None
+    ) -> Iterator[Iterator[Summary]]:
+        """The versions of one epoch, newest first, read as they are taken; none where there is nothing to read.
+
+        `newest` is the ordinal of the conversation's newest turn, where known.
+        """
+        with self._reading(conversation) as found:
+            yield _of_epoch(found, epoch, newest)
+
+    def summary_for(
+        self, conversation: ConversationId, first: int | None, epoch: int, *, newest: int | None = None
+    ) -> Summary | None:
+        """The earliest version of this epoch that reaches the window's first turn, else its latest; None without."""
+        with self.versions(conversation, epoch, newest=newest) as versions:
+            return reaching(versions, first)
+
+    def last_id(self, conversation: ConversationId) -> str | None:
+        """The id of the newest version of any epoch: what `append` compares with."""
+        with self._reading(conversation) as found:
+            newest = next(found, None)
+            return newest.id if newest else None
+
+    @contextlib.contextmanager
+    def _reading(self, conversation: ConversationId) -> Iterator[Iterator[Summary]]:
+        fd = self._open(conversation)
+        try:
+            yield iter(()) if fd is None else _backwards(fd)
+        finally:
+            if fd is not None:
+                os.close(fd)
+
+    def _open(self, conversation: ConversationId) -> int | None:
+        where = opened_folder(self._workspace, FOLDER, conversation.lane.user)
+        try:
+            with where as folder:
+                return open_file(folder, conversation.file_name, os.O_RDONLY)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            log.error("archive_not_read path=%s error=%s", path_of(conversation, FOLDER), error)
+            return None
+
+    def append(self, conversation: ConversationId, summary: Summary, *, after: str | None) -> bool:
+        """Appends a version if the newest one is still that with the id `after`; whether it did. Raises StoreError."""
+        subject = path_of(conversation, FOLDER)
+        deadline = time.monotonic() + LOCK_WAIT
+        data = write_summary(_clean(summary))
+        with typed_errors(subject):
+            for _ in range(TRIES):
+                with opened_to_append(self._workspace, FOLDER, conversation, deadline) as file:
+                    if file is not None:
+                        return self._append(file, data, after)
+        raise StoreBusy(f"{subject} 不断被替换；请检查是否有别的程序在改写它")
+
+    def _append(self, file: OpenFile, data: bytes, after: str | None) -> bool:
+        newest = next(_backwards(file.fd), None)
+        if (newest.id if newest else None) != after:
+            if file.created:
+                file.remove()
+            return False
+        lacks_feed = self._mend(file)
+        file.append(b"\n" + data if lacks_feed else data, sync=self._sync)
+        return True
+
+    def _mend(self, file: OpenFile) -> bool:
+        """Cuts off what stands behind the last whole item, and keeps it; whether that item lacks its line feed."""
+        size = os.fstat(file.fd).st_size
+        sound = sound_size(file.fd, size)
+        offset, raw = next(iter(Chunks(file.fd, sound)), (0, b""))
+        whole = offset + sealed(raw)
+        if whole < size:
+            damaged = read_range(file.fd, sound - whole, whole)
+            user, name = file.conversation.lane.user, file.conversation.file_name
+            kept = kept_aside(self._workspace, user, name, "archive-torn", damaged) if damaged.strip() else "-"
+            os.ftruncate(file.fd, whole)
+            log.warning(
+                "archive_torn path=%s cut_bytes=%d kept=%s", path_of(file.conversation, FOLDER), size - whole, kept
+            )
+        return whole > 0 and read_range(file.fd, 1, whole - 1) != b"\n"
+
+
+def _clean(summary: Summary) -> Summary:
+    return Summary(
+        text=storable(summary.text),
+        id=storable(summary.id),
+        epoch=summary.epoch,
+        through=summary.through,
+        at=storable(summary.at),
+        model=None if summary.model is None else storable(summary.model),
+    )
