@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from channels import markup
 from channels.channel import Accept, EntrySettings, Health, Route
 from channels.dingtalk.api import DingTalkApi
 from channels.dingtalk.callback import Callback
@@ -60,7 +61,7 @@ class DingTalkChannel:
 
     def parts(self, text: str, notice: str) -> list[str]:
         """Parts that each fit a session webhook as well as the robot API."""
-        return split(text, PART_BYTES, notice=notice)
+        return split(markup.dingtalk(text), PART_BYTES, notice=notice)
 
     def routes(self) -> Sequence[Route]:
         """The callback's route, in HTTP mode."""

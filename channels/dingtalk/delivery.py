@@ -12,7 +12,7 @@ from channels.access_token import TokenError
 from channels.channel import SendError, SendFailed, SendLimited, SendRefused
 from channels.dingtalk.api import ANSWER_SECONDS, ApiError, DingTalkApi
 from channels.dingtalk.codes import Remedy
-from channels.dingtalk.render import markdown, message_parameters, webhook_body
+from channels.dingtalk.render import message_parameters, webhook_body
 from channels.dingtalk.session_webhook import session_webhook
 from channels.health import Troubles
 from channels.message import Part
@@ -106,17 +106,15 @@ class Delivery:
     async def _by_webhook(self, part: Part, webhook: URL) -> None:
         """In a group the first part mentions who asked, so that they are notified."""
         asker = part.message.reply.get("staff", "") if part.message.lane.group and part.number == 0 else ""
-        title, text = markdown(part.text, asker)
-        await self._api.post_to_session(webhook, webhook_body(title, text, asker))
+        await self._api.post_to_session(webhook, webhook_body(part.text, asker))
 
     async def _by_api(self, part: Part) -> str:
-        """The robot API mentions nobody."""
         reply = part.message.reply
         robot, staff = reply["robot"], reply.get("staff", "")
         if not part.message.lane.group and not staff:
             raise SendRefused("the session webhook is gone, and the robot API reaches only people with a staff id")
         await self._wait_turn(self._api_pace, "")
-        parameters = message_parameters(*markdown(part.text))
+        parameters = message_parameters(part.text)
         try:
             if part.message.lane.group:
                 return await self._api.send_to_group(robot, reply["chat"], parameters)
