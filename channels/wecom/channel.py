@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from channels import markup
 from channels.channel import Accept, EntrySettings, Health, Route
 from channels.health import Troubles
 from channels.message import GatewayClosed, InboundMessage, Part, Progress
@@ -19,7 +20,7 @@ from channels.wecom.events import Bot, Origin, read_callback
 from channels.wecom.exchange import RequestFailed
 from channels.wecom.frame import RESPOND, Frame
 from channels.wecom.quota import Quota
-from channels.wecom.render import PART_BYTES, markdown
+from channels.wecom.render import PART_BYTES
 from channels.wecom.settings import WeComBotSettings
 from channels.wecom.streams import Streams
 
@@ -65,7 +66,7 @@ class WeComBotChannel:
 
     def parts(self, text: str, notice: str) -> list[str]:
         """Parts of at most 20,000 bytes: the first ends the stream, the others are messages of their own."""
-        return split(markdown(text), PART_BYTES, notice=notice)
+        return split(markup.wecom(text), PART_BYTES, notice=notice)
 
     def routes(self) -> Sequence[Route]:
         """None: everything comes over the long connection."""

@@ -14,7 +14,6 @@ from channels.wecom.events import Origin
 from channels.wecom.exchange import AckMissing, ConnectionLost, RequestFailed
 from channels.wecom.frame import RESPOND_WELCOME, SEND
 from channels.wecom.quota import Quota
-from channels.wecom.render import markdown
 from channels.wecom.streams import Stream, Streams
 
 _log = logging.getLogger("sanqiao.channels.wecom")
@@ -63,7 +62,7 @@ class Delivery:
         return ""
 
     async def _deliver(self, part: Part, deadline: float) -> None:
-        message, text = part.message, markdown(part.text)
+        message, text = part.message, part.text
         origin = Origin.of(message)
         if origin.welcome:
             await self._welcome(origin, text)

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 
+from channels import markup
 from channels.message import Answered, Delta, Failed, InboundMessage, Joined, Progress, Routed, Silent
 from channels.text import is_blank
 from channels.wecom import notices
@@ -20,7 +21,7 @@ from channels.wecom.events import Origin
 from channels.wecom.exchange import ConnectionLost, RequestFailed
 from channels.wecom.frame import RESPOND
 from channels.wecom.quota import Quota
-from channels.wecom.render import PART_BYTES, beginning, markdown
+from channels.wecom.render import PART_BYTES, beginning
 
 _log = logging.getLogger("sanqiao.channels.wecom")
 
@@ -60,7 +61,7 @@ class Stream:
     @property
     def text(self) -> str:
         """What was said so far, as it is shown."""
-        return beginning(markdown("".join(self.said)))
+        return beginning(markup.wecom("".join(self.said)))
 
     def add(self, text: str) -> None:
         """The answer goes on; what no frame can hold is not kept."""
@@ -211,7 +212,7 @@ class Streams:
         """Nothing more comes for this message: its stream is finished with a short text."""
         if await self._connection.ready(STREAM_SECONDS):
             with contextlib.suppress(RequestFailed):
-                await self.finish(stream, beginning(markdown(text)))
+                await self.finish(stream, beginning(markup.wecom(text)))
         if self._open.get(message.id) is stream:
             self.forget(message)
 
