@@ -133,28 +133,27 @@ class Answering:
     async def _ask(self, question: Question, on_text: Callable[[str], None], stopper: Stopper) -> Completion | None:
         client = question.snapshot.model(question.agent)
         settings = question.snapshot.context(question.agent, question.entry).window
-        request = await self._request(question, client, settings, 1)
-        call = client.complete(request, on_text)
+        room = room_for(client, system_of(question.agent, question.conversation, question.turn.name))
+        window = await self._window(question, settings, room)
+        call = client.complete(request_of(question, window, client), on_text)
         try:
             return await stopper.run(asyncio.create_task(call))
         except ContextTooLong:
+            if not window.messages:
+                raise
             log.warning("context too long, asking again with half conversation=%s", question.conversation)
-            request = await self._request(question, client, settings, 2)
-            return await stopper.run(asyncio.create_task(client.complete(request, on_text)))
+        # Half of what was sent: half of a budget that was not used up would send the same again.
+        sent = window.tokens + window.question_tokens
+        settings = settings.model_copy(update={"max_tokens": max(window.tokens // 2, 200), "keep_recent": 1})
+        window = await self._window(question, settings, max(sent // 2, window.question_tokens))
+        return await stopper.run(asyncio.create_task(client.complete(request_of(question, window, client), on_text)))
 
-    async def _request(
-        self, question: Question, client: ModelClient, settings: WindowSettings, share: int
-    ) -> ModelRequest:
-        """The request with the window built; `share` 2 halves what the past may take."""
-        room = room_for(client, system_of(question.agent, question.conversation, question.turn.name))
-        if share > 1:
-            tokens = max(settings.max_tokens // share, 200)
-            settings = settings.model_copy(update={"max_tokens": tokens, "keep_recent": 1})
-            room //= share
+    async def _window(self, question: Question, settings: WindowSettings, room: int) -> Window:
+        """The window over what stands before the question. Raises QuestionTooLong."""
         window = await self._memory.window(question.conversation, settings, question=question.turn, room=room)
         if not window.fits:
             raise QuestionTooLong
-        return request_of(question, window, client)
+        return window
 
     def _answer_turn(self, question: Question, text: str, completion: Completion | None) -> Turn:
         return Turn(
