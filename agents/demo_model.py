@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from agents.model import ChatMessage, Completion, ModelRequest, ModelSettings
 from memory.conversation import Role
 
-_SIGN = "【演示模型】"
+SIGN = "【演示模型】"
 _HINT = "要接入真实模型，请在 config/gateway.yaml 的 models.main 里填写 base-url、api-key 和 model。"
 _WORD = r"([^\s，。,.!！?？、；;：:]{1,12})"
 
@@ -29,7 +29,7 @@ def demo_answer(messages: Sequence[ChatMessage]) -> str:
     system = "".join(message.content for message in messages if message.role == "system")
     told = _QUOTED_USER.findall(system)
     told += [message.content for message in messages[:-1] if message.role == Role.USER]
-    return _SIGN + (_fact(question, told) or _about(question, system, told) or _echo(question, told))
+    return SIGN + (_fact(question, told) or _about(question, system, told) or _echo(question, told))
 
 
 def _fact(question: str, told: Sequence[str]) -> str | None:

@@ -10,12 +10,13 @@ from collections.abc import Mapping, Sequence
 
 from agents.agent import Agent
 from agents.model import ChatMessage
-from memory.conversation import Role
+from memory.conversation import Role, ToolCall
+from memory.summary import LONGEST
 from memory.window import WindowMessage
 
 MAX_NAME = 32
 MAX_PROFILE = 1000
-MAX_SUMMARY = 4000
+MAX_SUMMARY = LONGEST
 MAX_RECALL = 4000
 """The most characters of a name, a profile, a summary, and of all recalled passages together."""
 
@@ -68,10 +69,10 @@ def system_text(
         person += [f"{one_line(key, MAX_NAME)}：{one_line(value, MAX_PROFILE)}" for key, value in profile.items()]
     parts = [
         agent.settings.prompt.strip(),
-        _section("正在和你对话的人", "\n".join(person)[:MAX_PROFILE]),
-        _section("更早对话的摘要", _capped(summary or "", MAX_SUMMARY)),
-        _section("可能相关的资料", _capped("\n\n".join(text.strip() for text in recall), MAX_RECALL)),
-        _section("此前的对话", "\n".join(_spoken(message) for message in quoted)),
+        section("正在和你对话的人", "\n".join(person)[:MAX_PROFILE]),
+        section("更早对话的摘要", _capped(summary or "", MAX_SUMMARY)),
+        section("可能相关的资料", _capped("\n\n".join(text.strip() for text in recall), MAX_RECALL)),
+        section("此前的对话", "\n".join(spoken(each.role, each.content, each.tool_calls) for each in quoted)),
     ]
     return "\n\n".join(part for part in parts if part)
 
@@ -88,18 +89,18 @@ def _message(message: WindowMessage) -> ChatMessage:
     return ChatMessage(message.role, message.content, message.tool_calls, message.call)
 
 
-def _section(title: str, text: str) -> str:
+def section(title: str, text: str) -> str:
     """A heading and the text as a quotation; nothing for a blank text."""
     if not text.strip():
         return ""
     return f"【{title}】{_NOTE}\n" + "\n".join(f"> {line}" for line in text.splitlines())
 
 
-def _spoken(message: WindowMessage) -> str:
-    """One turn in the quotation; its further lines are set in, so that none looks like another speaker's."""
-    first, *more = message.content.splitlines() or [""]
-    calls = "".join(f"（调用工具 {one_line(call.name, 64)}）" for call in message.tool_calls)
-    return "\n  ".join([f"{_SPEAKERS.get(message.role, '用户')}：{first}{calls}", *more])
+def spoken(role: Role, text: str, calls: Sequence[ToolCall] = ()) -> str:
+    """One turn in a quotation; its further lines are set in, so that none looks like another speaker's."""
+    first, *more = text.splitlines() or [""]
+    called = "".join(f"（调用工具 {one_line(call.name, 64)}）" for call in calls)
+    return "\n  ".join([f"{_SPEAKERS.get(role, '用户')}：{first}{called}", *more])
 
 
 def _capped(text: str, most: int) -> str:
