@@ -61,7 +61,8 @@ def _say(body: Object) -> Content:
             heard = text_at(object_at(body, "voice"), "content")
             return Content(_MARKERS[kind], False) if is_blank(heard) else Content(heard, True)
         case "mixed":
-            items = [_say(item) for item in list_at(object_at(body, "mixed"), "msg_item") if isinstance(item, dict)]
+            listed = [item for item in list_at(object_at(body, "mixed"), "msg_item") if isinstance(item, dict)]
+            items = [_say(item) for item in listed if text_at(item, "msgtype") != kind]
             worded = any(item.worded and not is_blank(item.text) for item in items)
             return Content("\n".join(item.text for item in items if item.text), worded)
     return Content(_MARKERS.get(kind, _UNKNOWN), False)
