@@ -71,10 +71,16 @@ SECTIONS: Mapping[str, tuple[str, str]] = {
     ),
     "channels.web": ("渠道 web：网页聊天", "没有自己的键；默认启用，页面由控制台提供。"),
     "channels.feishu": ("渠道 feishu：飞书", "设置步骤见 [README](../README.md#飞书机器人)。"),
-    "channels.dingtalk": ("渠道 dingtalk：钉钉", ""),
-    "channels.wechat": ("渠道 wechat：微信公众号", ""),
+    "channels.dingtalk": ("渠道 dingtalk：钉钉", "设置步骤见 [README](../README.md#钉钉机器人)。"),
+    "channels.wechat": (
+        "渠道 wechat：微信公众号",
+        "回调地址为 `/wechat`；公众号没有群聊。设置步骤见 [README](../README.md#微信公众号)。",
+    ),
     "channels.wecom-app": ("渠道 wecom-app：企业微信自建应用", ""),
-    "channels.wecom-bot": ("渠道 wecom-bot：企业微信智能机器人", ""),
+    "channels.wecom-bot": (
+        "渠道 wecom-bot：企业微信智能机器人",
+        "设置步骤见 [README](../README.md#企业微信智能机器人)。",
+    ),
     AGENT_FILE: (
         "智能体文件 agents/NAME.yaml",
         "文件名就是智能体的名字：小写字母、数字和 `-`，最多 48 个字符。它是会话编号的一部分，改名时把旧名字写进 `aliases`。",
@@ -166,16 +172,16 @@ MEANINGS: Mapping[str, str] = {
     "channels.feishu.verification-token": "加密策略中的 Verification Token；`webhook` 必填",
     "channels.feishu.encrypt-key": "加密策略中的 Encrypt Key；`webhook` 必填",
     "channels.feishu.api-base-url": "国际版 Lark 写 `https://open.larksuite.com`",
-    "channels.dingtalk.mode": "`stream` 长连接，不需要公网地址；`http` 回调",
+    "channels.dingtalk.mode": "`stream` 长连接，不需要公网地址；`http` 回调，地址为 `/dingtalk`",
     "channels.dingtalk.client-id": "应用凭证中的 Client ID（AppKey）",
     "channels.dingtalk.client-secret": "应用凭证中的 Client Secret（AppSecret）",
     "channels.dingtalk.card-template-id": "AI 卡片的模板；留空则不用卡片",
     "channels.dingtalk.api-base-url": "新版接口的地址",
     "channels.dingtalk.oapi-base-url": "旧版接口的地址",
-    "channels.wechat.mode": "`safe` 加密；`plain` 明文",
-    "channels.wechat.app-id": "公众号的 AppID",
-    "channels.wechat.app-secret": "公众号的 AppSecret",
-    "channels.wechat.token": "服务器配置中的 Token",
+    "channels.wechat.mode": "服务器配置中的消息加解密方式：`safe` 安全模式（兼容模式也写它）；`plain` 明文模式，正文没有验真，不建议",
+    "channels.wechat.app-id": "公众号的 AppID；启用时必填",
+    "channels.wechat.app-secret": "公众号的 AppSecret；`active-send: off` 时可不填",
+    "channels.wechat.token": "服务器配置中的 Token；启用时必填",
     "channels.wechat.encoding-aes-key": "服务器配置中的 EncodingAESKey；`safe` 必填",
     "channels.wechat.active-send": "是否用客服消息主动发送；`auto` 在平台拒绝后改为被动回复",
     "channels.wechat.api-base-url": "接口地址",
@@ -186,12 +192,12 @@ MEANINGS: Mapping[str, str] = {
     "channels.wecom-app.encoding-aes-key": "接收消息设置中的 EncodingAESKey",
     "channels.wecom-app.api-base-url": "接口地址",
     "channels.wecom-bot.mode": "`websocket` 长连接，不需要公网地址；`webhook` 回调",
-    "channels.wecom-bot.corp-id": "企业 ID；填写后，同一个人在自建应用和机器人中是同一个用户",
+    "channels.wecom-bot.corp-id": "企业 ID；填写后，同一个人在这家企业的几个机器人中是同一个用户",
     "channels.wecom-bot.bot-id": "机器人的 Bot ID",
     "channels.wecom-bot.secret": "长连接的 Secret",
     "channels.wecom-bot.token": "回调的 Token",
     "channels.wecom-bot.encoding-aes-key": "回调的 EncodingAESKey",
-    "channels.wecom-bot.bot-name": "机器人在群里的名字，用来从消息中去掉对它的 @",
+    "channels.wecom-bot.bot-name": "机器人的名字；名字里有空格时填写，才能从消息中去掉对它的 @",
     "channels.wecom-bot.websocket-url": "长连接的地址",
     f"{AGENT_FILE}: description": "一句话说明，`/agents` 和网页会显示",
     f"{AGENT_FILE}: prompt": "系统提示；必填",
@@ -283,9 +289,13 @@ def bounds(field: FieldInfo) -> str:
 
 
 def not_yet() -> dict[str, str]:
-    """The keys that ask for what the program does not do yet; what to write instead where it says so."""
+    """The keys that can ask for what the program does not do yet; what to write instead where it says so."""
+    more = {"dingtalk": {"card_template_id": "x"}, "wecom-bot": {"mode": "webhook"}}
     asked = {
-        "channels": {kind: model(kind=kind).model_copy(update={"enabled": True}) for kind, model in KINDS.items()},
+        "channels": {
+            kind: model(kind=kind).model_copy(update={"enabled": True, **more.get(kind, {})})
+            for kind, model in KINDS.items()
+        },
         "agents": {"a": AgentSettings(prompt="-", tools=("t",))},
         "memory": {"redis": {"url": "redis://x"}, "long-term": {"store": "milvus", "embedding": "x"}},
         "cluster": {"enabled": True},

@@ -1,0 +1,317 @@
+"""What the documentation says is so: keys, commands, routes, links, paths, examples."""
+
+import argparse
+import importlib.util
+import os
+import re
+import shlex
+import tomllib
+import typing
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import yaml
+
+from channels.channel import EntrySettings, Shelf
+from channels.message import Admission, InboundMessage
+from gateway import commands
+from gateway.channel_factory import make_channel
+from gateway.cli import _parser, run_command
+from gateway.console.application import Console
+from gateway.entries import KINDS
+from gateway.sections import Settings
+from gateway.server import build_public
+from gateway.texts import DEFAULTS
+from gateway.unavailable import unavailable
+from tests.gateway.fake_backend import FakeBackend
+
+ROOT = Path(__file__).parents[2]
+WRITTEN = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "docs/architecture.md", "workspace/README.md")
+PAGES = (*WRITTEN, "docs/config.md")
+MADE_LATER = ("config/.env", "workspace/console-token")
+"""Named in the documentation, but made by the admin or by the gateway."""
+
+PLANNED = ("repair", "knowledge", "forget")
+
+
+def text_of(page: str) -> str:
+    return (ROOT / page).read_text(encoding="utf-8")
+
+
+def blocks(page: str, language: str) -> list[str]:
+    """The fenced blocks of one language, without the indentation of a list they stand in."""
+    found = re.findall(rf"^( *)```{language}\n(.*?)^ *```", text_of(page), re.DOTALL | re.MULTILINE)
+    return [re.sub(rf"^{indent}", "", body, flags=re.MULTILINE) for indent, body in found]
+
+
+def prose(page: str) -> str:
+    """A page without code and links' targets."""
+    without = re.sub(r"^ *```.*?^ *```", "", text_of(page), flags=re.DOTALL | re.MULTILINE)
+    return re.sub(r"`[^`\n]*`|\]\([^)]*\)|https?://\S+", "", without)
+
+
+def rows(page: str, heading: str) -> list[list[str]]:
+    """The cells of the first table after a heading."""
+    after = text_of(page).partition(heading)[2]
+    lines = re.search(r"(^ *\|.*\n)+", after, re.MULTILINE)
+    assert lines, f"no table after {heading}"
+    return [[cell.strip() for cell in line.strip().strip("|").split("|")] for line in lines[0].splitlines()[2:]]
+
+
+def code(cell: str) -> list[str]:
+    return re.findall(r"`([^`]+)`", cell)
+
+
+# ---- configuration
+
+
+@pytest.fixture(scope="module")
+def generator() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("generate_config", ROOT / "docs" / "generate_config.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_config_page_is_what_the_settings_say(generator: ModuleType) -> None:
+    remedy = "run .venv/bin/python docs/generate_config.py"
+    assert text_of("docs/config.md") == generator.page(), remedy
+
+
+def test_every_key_of_the_shipped_files_is_explained(generator: ModuleType) -> None:
+    known = generator.MEANINGS
+    shipped = yaml.safe_load(text_of("config/gateway.yaml"))
+    paths = {path.replace("models.main.", "models.NAME.") for path in _leaves(shipped) if _is_fixed(path)}
+    shared = {f"channels.NAME.{key.rpartition('.')[2]}" for key in known if key.startswith("channels.NAME.")}
+    unexplained = {path for path in paths if path not in known and _of_any_channel(path) not in shared}
+    assert len(paths) > 80
+    assert unexplained == set()
+
+
+def _leaves(node: object, prefix: str = "") -> Iterator[str]:
+    if isinstance(node, dict) and node:
+        for key, value in node.items():
+            yield from _leaves(value, f"{prefix}.{key}" if prefix else str(key))
+    else:
+        yield prefix
+
+
+def _is_fixed(path: str) -> bool:
+    """Not below a name that an admin chose."""
+    return not path.startswith("agent.policies.")
+
+
+def _of_any_channel(path: str) -> str:
+    return re.sub(r"^channels\.[^.]+\.", "channels.NAME.", path)
+
+
+@pytest.mark.parametrize("name", sorted(set(re.findall(r"^#? ?([A-Z_]+)=", text_of("config/.env.example"), re.M))))
+def test_every_variable_of_the_sample_env_is_explained(name: str) -> None:
+    assert f"`{name}`" in text_of("docs/config.md")
+
+
+@pytest.mark.parametrize("name", DEFAULTS)
+def test_every_fixed_text_is_listed(name: str) -> None:
+    assert f"| `{name}` |" in text_of("docs/config.md")
+
+
+# ---- channels
+
+
+def refused_kinds() -> set[str]:
+    channels = {kind: model(kind=kind).model_copy(update={"enabled": True}) for kind, model in KINDS.items()}
+    refused = unavailable(Settings(channels=channels))
+    return {str(each.path[1]) for each in refused if each.path[0] == "channels" and each.path[2] == "enabled"}
+
+
+def test_the_readme_says_which_channels_there_are() -> None:
+    said = {code(cells[0])[0]: cells[1] for cells in rows("README.md", "# 三桥")}
+    assert said == {kind: "还没有" if kind in refused_kinds() else "可用" for kind in KINDS}
+
+
+# ---- command line
+
+
+def subcommands() -> dict[str, argparse.ArgumentParser]:
+    actions = _parser()._actions
+    return next(action.choices for action in actions if isinstance(action, argparse._SubParsersAction))
+
+
+def test_every_command_and_option_is_in_the_readme() -> None:
+    section = text_of("README.md").partition("## 命令行")[2].partition("\n## ")[0]
+    for name, parser in subcommands().items():
+        assert re.search(rf"`{name}[ `]", section), name
+        for action in parser._actions:
+            for option in action.option_strings:
+                assert re.search(rf"[\[`]{option}[ \]`]", section), f"{name} {option}"
+
+
+def test_the_readme_tells_of_no_command_that_does_not_exist() -> None:
+    named = [each.split()[0] for cells in rows("README.md", "## 命令行") for each in code(cells[0])]
+    assert sorted(named) == sorted(subcommands())
+
+
+def test_commands_that_are_not_there_yet_are_said_not_to_be(capsys: pytest.CaptureFixture[str]) -> None:
+    said = {name for cells in rows("README.md", "## 命令行") if cells[1] == "还没有" for name in code(cells[0])}
+    refused = set()
+    for name in PLANNED:
+        code_ = run_command([name])
+        if code_ == 2 and "暂不可用" in capsys.readouterr().err:
+            refused.add(name)
+    assert said == refused
+
+
+def shell_lines() -> Iterator[tuple[str, str]]:
+    """Every command that a page shows: in blocks, in code spans, in the systemd unit."""
+    for page in PAGES:
+        spans = [
+            span for span in re.findall(r"`([^`\n]+)`", prose_with_code(page)) if span.startswith(("make ", ".venv"))
+        ]
+        spans += re.findall(r"`(python -m gateway [^`\n]+)`", prose_with_code(page))
+        lines = [line for body in blocks(page, "sh") for line in body.replace("\\\n", " ").splitlines()]
+        units = [line for body in blocks(page, "ini") for line in body.splitlines() if line.startswith("ExecStart=")]
+        for line in (*spans, *lines, *units):
+            yield page, line.strip()
+
+
+def prose_with_code(page: str) -> str:
+    return re.sub(r"^ *```.*?^ *```", "", text_of(page), flags=re.DOTALL | re.MULTILINE)
+
+
+def test_every_command_that_is_shown_can_be_typed() -> None:
+    targets = set(re.findall(r"^([a-z][\w-]*|\.venv/\.\w+):", text_of("Makefile"), re.MULTILINE))
+    seen = 0
+    for page, line in shell_lines():
+        words = shlex.split(line, comments=True)
+        if words[:1] == ["make"]:
+            assert words[1] in targets, f"{page}: {line}"
+        elif "gateway" in words and words[words.index("gateway") - 1] == "-m":
+            _parser().parse_args(words[words.index("gateway") + 1 :])
+        elif words and words[0].startswith(".venv/bin/python"):
+            assert (ROOT / words[1]).exists(), f"{page}: {line}"
+        else:
+            continue
+        seen += 1
+    assert seen > 15
+
+
+def test_make_targets_are_all_told() -> None:
+    phony = re.search(r"^\.PHONY: (.*)$", text_of("Makefile"), re.MULTILINE)
+    assert phony
+    assert [code(cells[0])[0] for cells in rows("CONTRIBUTING.md", "## 准备")] == [
+        f"make {each}" for each in phony[1].split()
+    ]
+
+
+# ---- commands of users
+
+
+def test_the_readme_lists_every_command_of_users() -> None:
+    table = rows("README.md", "## 用户的命令")
+    assert {code(cells[0])[0].split()[0] for cells in table} == {f"/{name}" for name in commands._NAMES}
+    for cells in table:
+        main = code(cells[0])[0].split()[0].removeprefix("/")
+        for spelling in (*code(cells[0]), *code(cells[1])):
+            found = commands.parse(spelling)
+            assert found is not None, spelling
+            assert found.name == main, spelling
+
+
+# ---- HTTP
+
+
+async def accept(message: InboundMessage) -> Admission:
+    raise AssertionError("nothing is received here")
+
+
+def modes(settings: type[EntrySettings]) -> tuple[str, ...]:
+    field = settings.model_fields.get("mode")
+    return typing.get_args(field.annotation) if field else ()
+
+
+async def routes() -> set[str]:
+    found = set()
+    for kind in sorted(KINDS.keys() - refused_kinds()):
+        for mode in modes(KINDS[kind]):
+            keys = {"kind": kind, "mode": mode, "encoding-aes-key": "a" * 43}
+            known = {key: value for key, value in keys.items() if key.replace("-", "_") in KINDS[kind].model_fields}
+            channel = make_channel(kind, KINDS[kind].model_validate(known), accept, typing.cast(Shelf, None), str)
+            found |= {(route.method, route.path) for route in channel.routes()}
+            await channel.close()
+    backend = FakeBackend()
+    apps = (build_public([], lambda: (200, "ok"), 1024), Console(backend, token="t" * 20, host="127.0.0.1").app)
+    await backend.close()
+    found |= {(each.method, each.resource.canonical) for app in apps for each in app.router.routes() if each.resource}
+    return {f"{method} {path}" for method, path in found if method != "HEAD"}
+
+
+async def test_every_route_is_told_and_no_other() -> None:
+    section = text_of("docs/architecture.md").partition("## HTTP")[2]
+    told = set(re.findall(r"`((?:GET|POST) /[^`]*)`", section))
+    assert told == await routes()
+
+
+# ---- what pages name
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_somewhere(page: str) -> None:
+    for target in re.findall(r"\]\((?!https?://)([^)\s]+)\)", text_of(page)):
+        path, _, anchor = target.partition("#")
+        file = (ROOT / page).parent / path if path else ROOT / page
+        assert file.exists(), target
+        if anchor:
+            headings = re.findall(r"^#+ (.*)$", file.read_text(encoding="utf-8"), re.MULTILINE)
+            assert anchor in {heading.lower().replace(" ", "-") for heading in headings}, target
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_paths_that_are_named_exist(page: str) -> None:
+    named = re.findall(
+        r"`((?:config|docs|memory|agents|channels|gateway|tests|workspace|\.ci)/[\w./-]*)`", text_of(page), re.A
+    )
+    missing = [path for path in named if path not in MADE_LATER and "NAME" not in path and not (ROOT / path).exists()]
+    assert missing == []
+
+
+def test_every_dependency_has_its_reason() -> None:
+    project = tomllib.loads(text_of("pyproject.toml"))["project"]
+    listed = [
+        *project["dependencies"],
+        *(each for extra in project["optional-dependencies"].values() for each in extra),
+    ]
+    names = {re.match(r"[\w-]+", each)[0] for each in listed}  # type: ignore[index]
+    section = text_of("CONTRIBUTING.md").partition("## 依赖")[2].partition("\n## ")[0]
+    assert names - set(code(section)) == set()
+
+
+@pytest.mark.parametrize("page", WRITTEN)
+def test_chinese_and_latin_stand_apart(page: str) -> None:
+    touching = re.findall(r".{0,8}(?:[\u4e00-\u9fff][A-Za-z0-9]|[A-Za-z0-9][\u4e00-\u9fff]).{0,8}", prose(page))
+    assert touching == []
+
+
+# ---- the example of the window
+
+
+def test_the_readme_shows_the_real_window(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    conversation = "uu3r7qbo6l6i3:feishu:b759cea3338c:0:general-agent"
+    folder = tmp_path / "conversations" / "uu3r7qbo6l6i3"
+    folder.mkdir(parents=True)
+    (folder / "chat-feishu-b759cea3338c-0-general-agent.yaml").write_text(blocks("README.md", "yaml")[0], "utf-8")
+    mask = os.umask(0o077)
+    try:
+        result = run_command(["window", conversation, "--config", str(ROOT / "config"), "--workspace", str(tmp_path)])
+    finally:
+        os.umask(mask)
+    shown = [body for body in blocks("README.md", "text") if body.startswith("模型会看到")]
+    assert result == 0
+    assert capsys.readouterr().out.partition("\n\n")[2] == shown[0]
