@@ -138,6 +138,10 @@ class OddAnswer(ModelError):
     """A well-formed refusal to answer: no choices, blank text, an error or a web page with status 200."""
 
 
+class BlankAnswer(OddAnswer):
+    """An answer with nothing in it; some models think until `max-output-tokens` are used up."""
+
+
 class ModelClient(Protocol):
     """One entry under `models`, ready to be asked; fallbacks, retries, limits and time bounds are inside."""
 

@@ -21,6 +21,7 @@ from openai import AsyncOpenAI, AsyncStream, DefaultAioHttpClient
 from agents.cleaning import ThinkFilter
 from agents.listener import Listener
 from agents.model import (
+    BlankAnswer,
     ChatMessage,
     Completion,
     ModelError,
@@ -250,7 +251,9 @@ class OpenAIClient:
             raise ModelBusy(f"{model}: the server broke off ({reader.finish})")
         listener(thinking.close())
         if not thinking.text.strip() and not calls:
-            raise OddAnswer(f"{model}: {'a blank answer' if reader.started else 'an answer without choices'}")
+            if reader.started:
+                raise BlankAnswer(f"{model}: a blank answer")
+            raise OddAnswer(f"{model}: an answer without choices")
         finish = "tool_calls" if calls else "length" if reader.finish in _CUT else "stop"
         return Completion(text=thinking.text, model=model, usage=reader.usage, finish=finish, tool_calls=calls)
 

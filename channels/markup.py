@@ -62,7 +62,7 @@ def plain(text: str) -> str:
 
 def feishu(text: str) -> str:
     """For the `md` element of a post (open.feishu.cn, 发送消息 › 消息内容结构): no headings, no tables, no mentions."""
-    return _replaced(_MENTION_TAG, _marked(text, _Dialect(headings=False)))
+    return _marked(text, _Dialect(headings=False, mention=_MENTION_TAG))
 
 
 def dingtalk(text: str) -> str:
@@ -75,7 +75,7 @@ def dingtalk(text: str) -> str:
 
 def wecom(text: str) -> str:
     """For markdown of a 智能机器人 (developer.work.weixin.qq.com, 消息类型 › markdown): `<@userid>` mentions nobody."""
-    return _replaced(_MENTION_SIGN, _marked(text, _Dialect()))
+    return _marked(text, _Dialect(mention=_MENTION_SIGN))
 
 
 def without_tags(text: str) -> str:
@@ -92,16 +92,25 @@ def _replaced(pattern: "regex.Pattern[str]", text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Dialect:
-    """What a platform's markdown knows: headings, and line breaks only where they are asked for (`breaks`)."""
+    """What a platform's markdown knows: headings; line breaks only where they are asked for (`breaks`); `mention`."""
 
     headings: bool = True
     breaks: bool = False
+    mention: "regex.Pattern[str] | None" = None
 
 
 def _marked(text: str, dialect: _Dialect) -> str:
+    """The text in this dialect. Mentions are looked for in what was written, and in what came of it."""
+    text = clean(text)
+    if dialect.mention is None:
+        return _converted(text, dialect)
+    return _replaced(dialect.mention, _converted(_replaced(dialect.mention, text), dialect))
+
+
+def _converted(text: str, dialect: _Dialect) -> str:
     lines: list[str] = []
     prose: list[bool] = []
-    for block in blocks(clean(text)):
+    for block in blocks(text):
         match block:
             case Prose():
                 new = _line(block.line, dialect).split("\n")

@@ -28,7 +28,7 @@ def run_command(arguments: Sequence[str]) -> int:
         return 2
     os.umask(0o077)
     if args.command == "check":
-        return check(args.config, os.environ, sys.stdout)
+        return check(args.config, os.environ, sys.stdout, online=args.online)
     try:
         settings = load_settings(args.config, os.environ)
     except ConfigProblems as problems:
@@ -119,7 +119,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="sanqiao", description="三桥：微信、钉钉、飞书的智能体网关")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     commands.add_parser("run", parents=[places], help="运行网关，直到 SIGTERM 或 Ctrl-C")
-    commands.add_parser("check", parents=[places], help="检查配置，列出所有问题")
+    checking = commands.add_parser("check", parents=[places], help="检查配置，列出所有问题")
+    checking.add_argument("--online", action="store_true", help="再连一遍各平台与模型：凭证、IP 白名单、网络")
     chat = commands.add_parser("chat", parents=[places], help="在终端里聊天")
     chat.add_argument("--agent", help="指定智能体")
     chat.add_argument("--message", help="只问这一句，回答后退出")

@@ -66,6 +66,10 @@ class DingTalkApi:
         if self._session is not None:
             await self._session.close()
 
+    async def authorise(self) -> None:
+        """Has a token at hand. Raises TokenError."""
+        await self._token.get()
+
     async def post_to_session(self, webhook: URL, body: str) -> None:
         """Sends by a session webhook, whose address must have been checked. Raises ApiError."""
         try:

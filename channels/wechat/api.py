@@ -43,6 +43,10 @@ class WeChatApi:
         if self._session is not None:
             await self._session.close()
 
+    async def authorise(self) -> None:
+        """Has a token at hand. Raises TokenError."""
+        await self._token.get()
+
     async def send_text(self, user: str, text: str) -> None:
         """One 客服消息 (POST /cgi-bin/message/custom/send). Raises ApiError, TokenError."""
         await self._call("/cgi-bin/message/custom/send", {"touser": user, "msgtype": "text", "text": {"content": text}})
