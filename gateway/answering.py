@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 
 from agents.agent import Agent
 from agents.model import Completion, ContextTooLong, ModelClient, ModelRequest
-from agents.prompt import compose, system_text
+from agents.prompt import compose
 from channels.message import Delta, Progress, Usage
 from gateway.inbox import Group
+from gateway.room import Room
 from gateway.router import LaneState
 from gateway.snapshot import Snapshot
 from memory.conversation import ConversationId, Role, Turn
 from memory.memory import Memory
-from memory.tokens import message_tokens
 from memory.window import Window, WindowSettings
 
 log = logging.getLogger("sanqiao.answering")
@@ -133,24 +133,31 @@ class Answering:
     async def _ask(self, question: Question, on_text: Callable[[str], None], stopper: Stopper) -> Completion | None:
         client = question.snapshot.model(question.agent)
         settings = question.snapshot.context(question.agent, question.entry).window
-        room = room_for(client, system_of(question.agent, question.conversation, question.turn.name))
-        window = await self._window(question, settings, room)
+        room = Room.of(question.snapshot, question.agent, question.conversation, question.turn.name)
+        window = await self._window(question, settings, room, room.tokens)
         call = client.complete(request_of(question, window, client), on_text)
         try:
             return await stopper.run(asyncio.create_task(call))
         except ContextTooLong:
-            if not window.messages:
+            if not window.messages and not window.summary:
                 raise
             log.warning("context too long, asking again with half conversation=%s", question.conversation)
         # Half of what was sent: half of a budget that was not used up would send the same again.
-        sent = window.tokens + window.question_tokens
+        sent = window.tokens + window.question_tokens + window.summary_tokens
         settings = settings.model_copy(update={"max_tokens": max(window.tokens // 2, 200), "keep_recent": 1})
-        window = await self._window(question, settings, max(sent // 2, window.question_tokens))
+        window = await self._window(question, settings, room, max(sent // 2, window.question_tokens))
         return await stopper.run(asyncio.create_task(client.complete(request_of(question, window, client), on_text)))
 
-    async def _window(self, question: Question, settings: WindowSettings, room: int) -> Window:
-        """The window over what stands before the question. Raises QuestionTooLong."""
-        window = await self._memory.window(question.conversation, settings, question=question.turn, room=room)
+    async def _window(self, question: Question, settings: WindowSettings, room: Room, tokens: int) -> Window:
+        """The window over what stands before the question, in `tokens` of the room. Raises QuestionTooLong."""
+        summaries = question.snapshot.context(question.agent, question.entry).summary.enabled
+        window = await self._memory.window(
+            question.conversation,
+            settings,
+            question=question.turn,
+            room=tokens,
+            weigh=room.weigh if summaries else None,
+        )
         if not window.fits:
             raise QuestionTooLong
         return window
@@ -167,17 +174,6 @@ class Answering:
         )
 
 
-def system_of(agent: Agent, conversation: ConversationId, speaker: str | None) -> str:
-    """The system message of a request, as far as it does not depend on the window."""
-    return system_text(agent, group=conversation.lane.group, speaker_name=speaker or "")
-
-
-def room_for(client: ModelClient, system: str) -> int:
-    """How many tokens window and question may take in this model."""
-    settings = client.settings
-    return max(settings.context_tokens - settings.max_output_tokens - message_tokens(system), 0)
-
-
 def request_of(question: Question, window: Window, client: ModelClient) -> ModelRequest:
     """What the model is sent."""
     messages = compose(
@@ -187,5 +183,6 @@ def request_of(question: Question, window: Window, client: ModelClient) -> Model
         history=client.settings.history,
         speaker_name=question.turn.name or "",
         group=question.conversation.lane.group,
+        summary=window.summary.text if window.summary else None,
     )
     return ModelRequest(messages=messages, temperature=question.agent.settings.temperature)

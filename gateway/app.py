@@ -28,6 +28,7 @@ from gateway.settings import Settings
 from gateway.shelf import InboxShelf
 from gateway.snapshot import Snapshots
 from gateway.status import is_degraded, metrics, status
+from gateway.summaries import Summaries
 from gateway.window_view import window_view
 from gateway.workspace_lock import WorkspaceLock
 from memory.conversation import ConversationId, Turn
@@ -39,6 +40,7 @@ _KEEP_IDS_SECONDS = 48 * 3600.0  # the longest redelivery known is Feishu's, 7.1
 _HOUSEKEEPING_SECONDS = 3600.0
 _CHANNEL_PAUSE_SECONDS = 5.0
 _LINK_SECONDS = 600.0
+_SUMMARY_SECONDS = 3.0  # a summary that is not ready by then is made after a later answer
 
 
 class App:
@@ -79,6 +81,7 @@ class App:
             clock=clock,
             rng=self._rng,
         )
+        self._summaries = Summaries(self._memory, spawn=self._spawn, clock=clock, rng=self._rng)
         self._pipeline = Pipeline(
             inbox=self._inbox,
             memory=self._memory,
@@ -86,6 +89,7 @@ class App:
             snapshots=self._snapshots,
             channels=self._channels,
             outbox=self._outbox,
+            summaries=self._summaries,
             spawn=self._spawn,
             clock=clock,
         )
@@ -153,6 +157,7 @@ class App:
         await asyncio.gather(*(channel.stop_receiving() for channel in self._channels.values()))
         await self._pipeline.lanes.drain(drain)
         await self._outbox.drain(max(end - self._clock(), 0.5))
+        await self._summaries.drain(min(max(end - self._clock(), 0.0), _SUMMARY_SECONDS))
         for channel in self._channels.values():
             await channel.close()
         for task in self._background:

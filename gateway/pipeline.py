@@ -31,6 +31,7 @@ from gateway.limits import OncePerMinute, RateLimit, refused_by_policy
 from gateway.outbox import Outbox
 from gateway.router import LaneState, by_rules, route
 from gateway.snapshot import Snapshots
+from gateway.summaries import Occasion, Summaries
 from memory.conversation import ConversationId, LaneKey
 from memory.errors import StoreError
 from memory.memory import Memory
@@ -53,6 +54,7 @@ class Pipeline:
         snapshots: Snapshots,
         channels: Mapping[str, Channel],
         outbox: Outbox,
+        summaries: Summaries,
         spawn: Spawn,
         clock: Callable[[], float],
     ) -> None:
@@ -62,6 +64,7 @@ class Pipeline:
         self._snapshots = snapshots
         self._channels = channels
         self._outbox = outbox
+        self._summaries = summaries
         self._clock = clock
         self._states = LaneStates(inbox)
         self._answering = Answering(memory, clock)
@@ -220,6 +223,8 @@ class Pipeline:
         text = answer.text or question.snapshot.texts.get("stopped")
         answered = Answered(text, question.conversation, answer.usage)
         await self._finish(group, State.ANSWERED, answer.text, answered, lane)
+        snapshot, speaker = question.snapshot, question.turn.name
+        self._summaries.after(Occasion(question.conversation, question.agent, question.entry, speaker, snapshot))
 
     async def _fail(self, group: Group, name: str) -> None:
         """The user is shown a short text; it is never stored as an answer."""

@@ -73,10 +73,6 @@ REFUSED: tuple[Finder, ...] = (
 
 REMARKS: tuple[tuple[Callable[[Settings], bool], str], ...] = (
     (
-        lambda s: s.agent.context.summary.enabled,
-        "摘要（agent.context.summary）暂不可用 / not available yet：较早的对话仍在文件中，但模型只看到窗口之内的",
-    ),
-    (
         lambda s: s.router.classify.enabled,
         "模型分类（router.classify）暂不可用 / not available yet：未命中规则的消息交给当前或默认的智能体",
     ),

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from gateway.answering import room_for, system_of
+from gateway.room import Room
 from gateway.snapshot import Snapshot
 from memory.conversation import ConversationId
 from memory.memory import Memory
@@ -19,30 +19,32 @@ async def window_view(
     if conversation.agent not in snapshot.agents or await memory.info(conversation) is None:
         return None
     agent = snapshot.agents.get(conversation.agent)
-    client = snapshot.model(agent)
-    settings = snapshot.context(agent, entry).window
-    system = system_of(agent, conversation, None)
-    window = await memory.window(conversation, settings, question=None, room=room_for(client, system))
+    context = snapshot.context(agent, entry)
+    room = Room.of(snapshot, agent, conversation, None)
+    weigh = room.weigh if context.summary.enabled else None
+    window = await memory.window(conversation, context.window, question=None, room=room.tokens, weigh=weigh)
     dropped: list[dict[str, Any]] = [
         {"id": drop.id, "role": drop.role, "stage": drop.stage, "reason": drop.reason} for drop in window.dropped
     ]
     if window.not_read_before:
         dropped.append({"stage": "not-read", "before": window.not_read_before})
-    system_tokens = message_tokens(system)
+    summary = window.summary
+    system = room.system_with(summary.text) if summary else room.system
+    alone = message_tokens(room.system)
     return {
         "conversation": str(conversation),
-        "system": {"text": system, "tokens": system_tokens},
-        "summary": None,
+        "system": {"text": system, "tokens": alone + window.summary_tokens},
+        "summary": {"text": summary.text, "through": summary.through} if summary else None,
         "messages": _messages(window),
         "dropped": dropped,
         "gap": window.gap,
         "tokens": {
-            "system": system_tokens,
-            "summary": 0,
+            "system": alone,
+            "summary": window.summary_tokens,
             "recall": 0,
             "window": window.tokens,
-            "total": system_tokens + window.tokens,
-            "budget": settings.max_tokens,
+            "total": alone + window.summary_tokens + window.tokens,
+            "budget": context.window.max_tokens,
         },
     }
 
@@ -74,9 +76,11 @@ def as_text(view: dict[str, Any]) -> str:
         f"会话 {view['conversation']}",
         f"系统提示 {tokens['system']} tokens；窗口 {tokens['window']} / {tokens['budget']} tokens，"
         f"{len(view['messages'])} 条；不在窗口也不在摘要中的 {view['gap']} 条",
-        "",
-        "模型会看到：",
     ]
+    if view["summary"]:
+        lines.append(f"摘要 {tokens['summary']} tokens，到第 {view['summary']['through']} 条为止：")
+        lines += [f"  > {line}" for line in view["summary"]["text"].splitlines()]
+    lines += ["", "模型会看到："]
     for message in view["messages"]:
         cut = f"，省略 {message['shortened']}" if message["shortened"] else ""
         lines.append(f"  [{_ROLES[message['role']]} {message['tokens']} tokens{cut}] {_one_line(message['content'])}")
