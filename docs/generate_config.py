@@ -32,16 +32,12 @@ LONGEST_DEFAULT = 60
 HEAD = """\
 # 配置
 
-本页由 `docs/generate_config.py` 根据代码生成，请勿手改；测试会比较两者。带注释的完整示例是
-[config/gateway.yaml](../config/gateway.yaml)。
+本页由 `docs/generate_config.py` 根据代码生成，请勿手改；测试会比较两者。带注释的完整示例是 [config/gateway.yaml](../config/gateway.yaml)。
 
-- 配置目录默认为 `config/`，可用 `--config` 或环境变量 `SANQIAO_CONFIG` 另指；其中有 `gateway.yaml`、每个智能体一个的
-  `agents/名字.yaml`，以及可选的 `.env`。
-- `${NAME}` 和 `${NAME:-默认值}` 取自环境变量，其次取自 `.env`（样例：[config/.env.example](../config/.env.example)）；
-  要原样写出 `${`，请写 `$${`。
+- 配置目录默认为 `config/`，可用 `--config` 或环境变量 `SANQIAO_CONFIG` 另指；其中有 `gateway.yaml`、每个智能体一个的 `agents/名字.yaml`，以及可选的 `.env`。
+- `${NAME}` 和 `${NAME:-默认值}` 取自环境变量，其次取自 `.env`（样例：[config/.env.example](../config/.env.example)）；要原样写出 `${`，请写 `$${`。
 - 时长要带单位：`300ms`、`15s`、`30m`、`24h`、`7d`。开关只写 `true` 或 `false`。
-- 不认识的键、重复的键、类型不对的值、已启用渠道缺少的密钥都是错误：`python -m gateway check` 一次列出全部，每个一行，
-  写明文件、行号和改法；有错误时 `run` 不会启动。
+- 不认识的键、重复的键、类型不对的值、已启用渠道缺少的密钥都是错误：`python -m gateway check` 一次列出全部，每个一行，写明文件、行号和改法；有错误时 `run` 不会启动。
 - 保存后两秒内自动生效，不必重启；写错时继续使用原来的配置，并记入日志和 `/api/status`。需要重启的在各节注明。
 - 标有「暂不可用」的键可以照抄，但这个版本还没有做到；一旦启用，`check` 和 `run` 会明确拒绝，或在启动时说明。
 """
