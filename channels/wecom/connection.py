@@ -57,6 +57,7 @@ class LongConnection:
         self._exchange: Exchange | None = None
         self._work: set[asyncio.Task[None]] = set()
         self._free = asyncio.Semaphore(_MOST_AT_ONCE)
+        self._troubles.report("connection", "正在与企业微信建立长连接", logging.INFO)
 
     # ---- for those who send
 
@@ -103,7 +104,6 @@ class LongConnection:
         await asyncio.gather(*self._work, return_exceptions=True)
 
     async def _keep_connected(self) -> None:
-        self._troubles.report("connection", "正在与企业微信建立长连接", logging.INFO)
         async with aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session:
             while not self._stopping.is_set():
                 self._subscribed_at = 0.0
