@@ -22,6 +22,7 @@ ANSWER_SECONDS = 20.0
 _REFRESH_EARLY = 300.0
 _MOST_CONNECTIONS = 200
 _MOST_ANSWER = 1 << 20
+_NO_CODE = -(1 << 31)
 
 
 class ApiError(Exception):
@@ -77,10 +78,10 @@ class DingTalkApi:
         except ApiError as error:
             raise error if error.reached else ApiError(str(error), Remedy.OTHER_WAY) from error
         answer = load_object(raw) or {}
-        errcode = int_at(answer, "errcode", 0) if "errcode" in answer else None
+        errcode = int_at(answer, "errcode", _NO_CODE)
         if status < 400 and errcode == 0:
             return
-        remedy = webhook_remedy(status, errcode)
+        remedy = webhook_remedy(status, None if errcode == _NO_CODE else errcode)
         self._report(remedy, str(errcode))
         raise ApiError(f"session webhook status {status} errcode {errcode}", remedy, str(errcode))
 

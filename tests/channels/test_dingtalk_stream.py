@@ -1,0 +1,398 @@
+"""The stream through real sockets: acknowledgements, damage, hand-over, loss, refusal, silence, stopping."""
+
+import asyncio
+import contextlib
+import json
+import logging
+import time
+from collections.abc import AsyncIterator
+
+import pytest
+
+from channels.dingtalk import stream as stream_module
+from channels.dingtalk.channel import DingTalkChannel
+from channels.dingtalk.frame import Frame, acknowledgement, read_frame
+from channels.dingtalk.stream import ConnectFailed, ConnectRefused, Stream
+from tests.channels.dingtalk_recorder import channel, running
+from tests.channels.feishu_recorder import Recorder
+from tests.platforms.dingtalk_gateway import BOT_TOPIC, OPEN, FakeDingTalk
+from tests.waiting import until
+
+
+@pytest.fixture
+async def ding() -> AsyncIterator[FakeDingTalk]:
+    async with FakeDingTalk() as server:
+        yield server
+
+
+@pytest.fixture
+def recorder() -> Recorder:
+    return Recorder()
+
+
+@pytest.fixture
+async def dingtalk(ding: FakeDingTalk, recorder: Recorder) -> AsyncIterator[DingTalkChannel]:
+    async with running(channel(ding, recorder)) as made:
+        await ding.wait_connected()
+        yield made
+
+
+async def test_a_message_is_stored_and_acknowledged(
+    ding: FakeDingTalk, dingtalk: DingTalkChannel, recorder: Recorder
+) -> None:
+    number = await ding.say("你好")
+    await until(lambda: ding.acks_of(number))
+    (ack,) = ding.acks_of(number)
+    assert ack.body["code"] == 200
+    assert ack.body["headers"] == {"messageId": number, "contentType": "application/json"}
+    assert recorder.texts == ["你好"]
+    assert dingtalk.health().ok
+    (call,) = ding.opens
+    assert call.body["subscriptions"] == [{"type": "CALLBACK", "topic": BOT_TOPIC}]
+
+
+async def test_200_messages_at_once_are_acknowledged_quickly_and_kept_in_order(
+    ding: FakeDingTalk, dingtalk: DingTalkChannel, recorder: Recorder
+) -> None:
+    recorder.delay = 0.05
+    numbers = [await ding.say(f"{n}") for n in range(200)]
+    await until(lambda: len(ding.acks) == 200)
+    assert max(ding.acks_of(number)[0].at - ding.pushed[number] for number in numbers) < 2
+    assert recorder.texts == [str(n) for n in range(200)]
+
+
+async def test_the_acknowledgement_waits_for_the_store_and_a_ping_does_not(
+    ding: FakeDingTalk, dingtalk: DingTalkChannel, recorder: Recorder
+) -> None:
+    recorder.delay = 0.3
+    number = await ding.say()
+    ping = await ding.push(ding.ping("op-7"))
+    await until(lambda: ding.acks_of(number))
+    assert ding.acks_of(number)[0].at - ding.pushed[number] >= 0.3
+    assert ding.acks_of(ping)[0].at < ding.acks_of(number)[0].at
+    assert ding.acks_of(ping)[0].body["data"] == {"opaque": "op-7"}
+
+
+async def test_what_was_not_stored_is_not_acknowledged_and_taken_when_it_comes_again(
+    ding: FakeDingTalk, dingtalk: DingTalkChannel, recorder: Recorder
+) -> None:
+    recorder.error = ValueError("disk full")
+    first = await ding.say(msgId="msgSAME")
+    await asyncio.sleep(0.1)
+    recorder.error, recorder.closed = None, True
+    second = await ding.say(msgId="msgSAME")
+    await asyncio.sleep(0.1)
+    assert not ding.acks_of(first)
+    assert not ding.acks_of(second)
+    recorder.closed = False
+    third, fourth = await ding.say(msgId="msgSAME"), await ding.say(msgId="msgSAME")
+    await until(lambda: ding.acks_of(third) and ding.acks_of(fourth))
+    assert (len(recorder.messages), recorder.duplicates) == (1, 1)
+
+
+async def test_frames_nobody_wants_are_acknowledged(
+    ding: FakeDingTalk, dingtalk: DingTalkChannel, recorder: Recorder
+) -> None:
+    card = ding.frame("CALLBACK", "/v1.0/card/instances/callback", {})
+    odd = ding.frame("NEW", "x", {})
+    event = ding.event()
+    greeting = ding.frame("SYSTEM", "CONNECTED", {"x": 1})
+    no_object = ding.frame("CALLBACK", BOT_TOPIC, [1])
+    for frame in (card, odd, event, greeting, no_object):
+        number = await ding.push(frame)
+        await until(lambda number=number: ding.acks_of(number))
+        assert ding.acks_of(number)[0].body["code"] == 200
+    assert ding.acks_of(event["headers"]["messageId"])[0].body["data"]["status"] == "SUCCESS"
+    assert not recorder.messages
+
+
+@pytest.mark.parametrize(
+    "data",
+    [{"msgtype": "text"}, {"msgtype": "richText"}, {}, {"conversationId": {}, "msgId": [], "senderId": 1}],
+)
+async def test_malformed_messages_are_acknowledged_and_the_next_one_works(
+    ding: FakeDingTalk, dingtalk: DingTalkChannel, recorder: Recorder, data: dict[str, object]
+) -> None:
+    bad = await ding.push(ding.frame("CALLBACK", BOT_TOPIC, data))
+    good = await ding.say("danach")
+    await until(lambda: ding.acks_of(bad) and ding.acks_of(good))
+    assert recorder.texts == ["danach"]
+
+
+async def test_damaged_frames_are_survived_on_the_same_connection(
+    ding: FakeDingTalk, dingtalk: DingTalkChannel, recorder: Recorder
+) -> None:
+    nested = "[" * 100_000
+    for text in (
+        "not json",
+        "[]",
+        "null",
+        '{"type": 7}',
+        "",
+        nested,
+        '{"type":"SYSTEM"}',
+        '{"headers":{"topic":"ping"}}',
+    ):
+        await ding.send_raw(text)
+    await ding.connections[0].send_bytes(b"\xff\xfe")
+    spelled = ding.chat("andere Schreibung")
+    spelled["header"] = spelled.pop("headers")
+    await ding.send_raw(json.dumps(spelled))
+    await ding.say("danach")
+    await until(lambda: recorder.texts == ["andere Schreibung", "danach"])
+    assert ding.total_connections == 1
+
+
+async def test_a_frame_of_8_mib_is_taken_and_a_larger_one_costs_a_connection(
+    ding: FakeDingTalk, dingtalk: DingTalkChannel, recorder: Recorder
+) -> None:
+    await ding.say("x" * (8 << 20))
+    await until(lambda: recorder.messages)
+    assert len(recorder.texts[0]) == 8 << 20
+    assert ding.total_connections == 1
+    with contextlib.suppress(ConnectionError):
+        await ding.say("x" * (17 << 20))
+    await ding.wait_connected(2)
+    await ding.say("danach")
+    await until(lambda: recorder.texts[1:] == ["danach"])
+
+
+async def test_before_a_connection_ends_the_next_is_open(
+    ding: FakeDingTalk, dingtalk: DingTalkChannel, recorder: Recorder
+) -> None:
+    recorder.delay = 0.4
+    old = ding.connections[0]
+    number = await ding.say("unterwegs")
+    before = time.monotonic()
+    await ding.push(ding.disconnect())
+    await ding.wait_connected(2)
+    assert time.monotonic() - before < 0.3
+    assert not old.closed, "left only after the next is open and what came by it is acknowledged"
+    await until(lambda: ding.acks_of(number))
+    assert ding.acks_of(number)[0].connection == 1
+    await until(lambda: old.closed)
+    assert dingtalk.health().ok
+    await ding.say("danach")
+    await until(lambda: recorder.texts == ["unterwegs", "danach"])
+
+
+async def test_while_the_next_connection_fails_the_old_one_is_read(
+    ding: FakeDingTalk, dingtalk: DingTalkChannel, recorder: Recorder
+) -> None:
+    ding.open_answer = (500, "<html>")
+    await ding.push(ding.disconnect())
+    await until(lambda: len(ding.opens) == 2)
+    await ding.say("noch auf der alten", staff="s1")
+    await until(lambda: recorder.texts == ["noch auf der alten"])
+    assert not dingtalk.health().ok
+    ding.open_answer = None
+    await ding.wait_connected(2)
+    await until(lambda: dingtalk.health().ok)
+
+
+async def test_a_platform_that_says_disconnect_at_once_is_not_hammered(ding: FakeDingTalk, recorder: Recorder) -> None:
+    ding.greeting = ding.disconnect()
+    async with running(channel(ding, recorder)):
+        await asyncio.sleep(1.5)
+        assert 2 <= len(ding.opens) <= 5
+
+
+async def test_connections_are_renewed_now_and_then(
+    ding: FakeDingTalk, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream_module, "RENEW_SECONDS", 0.2)
+    monkeypatch.setattr(stream_module, "STABLE_SECONDS", 0.05)
+    async with running(channel(ding, recorder)):
+        await ding.wait_connected(3)
+        await until(lambda: len(ding.connections) == 1)
+
+
+@pytest.mark.parametrize("abort", [True, False])
+async def test_a_lost_connection_is_back_at_once(
+    ding: FakeDingTalk, dingtalk: DingTalkChannel, recorder: Recorder, abort: bool
+) -> None:
+    before = time.monotonic()
+    if abort:
+        ding.abort()
+    else:
+        await ding.connections[0].close(code=1001)
+    await ding.wait_connected(2)
+    assert time.monotonic() - before < 1.5
+    await ding.say("wieder da")
+    await until(lambda: recorder.texts == ["wieder da"])
+    assert dingtalk.health().ok
+
+
+@pytest.mark.parametrize("code", [1000, 1011])
+async def test_a_server_that_closes_at_once_is_not_hammered(ding: FakeDingTalk, recorder: Recorder, code: int) -> None:
+    ding.close_on_connect = code
+    async with running(channel(ding, recorder)) as dingtalk:
+        await asyncio.sleep(2)
+        assert 2 <= len(ding.opens) <= 6
+        ding.close_on_connect = None
+        await until(lambda: len(ding.connections) == 1 and dingtalk.health().ok)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        (500, "<html>down</html>"),
+        (200, "<html>banned</html>"),
+        (200, {}),
+        (200, {"endpoint": "ftp://x", "ticket": "t"}),
+        (200, {"endpoint": "ws://[", "ticket": "t"}),
+        (200, {"endpoint": "ws://127.0.0.1:1/connect", "ticket": "t"}),
+        (200, {"endpoint": 7, "ticket": None}),
+        (403, {"code": "Forbidden.AccessDenied.QpsLimitForApi", "message": ""}),
+    ],
+)
+async def test_an_endpoint_that_is_down_is_asked_with_growing_pauses(
+    ding: FakeDingTalk, recorder: Recorder, answer: tuple[int, object]
+) -> None:
+    ding.open_answer = answer
+    async with running(channel(ding, recorder)) as dingtalk:
+        await asyncio.sleep(1.2)
+        assert 2 <= len(ding.opens) <= 5
+        assert "网络" in dingtalk.health().detail
+        ding.open_answer = None
+        await ding.wait_connected()
+        await until(lambda: dingtalk.health().ok)
+
+
+async def test_an_endpoint_that_never_answers_times_out(
+    ding: FakeDingTalk, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("channels.dingtalk.api.TRY_SECONDS", 0.2)
+    ding.delays[OPEN] = 30
+    async with running(channel(ding, recorder)) as dingtalk:
+        await until(lambda: len(ding.opens) >= 2)
+        ding.delays.clear()
+        await ding.wait_connected()
+        await until(lambda: dingtalk.health().ok)
+
+
+async def test_a_wrong_secret_is_named_and_tried_slowly(
+    ding: FakeDingTalk, recorder: Recorder, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = channel(ding, recorder, **{"client-secret": "wrong-secret-7"})
+    async with running(made) as dingtalk:
+        await until(lambda: "client-secret" in dingtalk.health().detail)
+        await asyncio.sleep(1)
+        assert len(ding.opens) == 1
+    assert "wrong-secret-7" not in caplog.text + dingtalk.health().detail + repr(made)
+
+
+async def test_a_silent_server_is_noticed(
+    ding: FakeDingTalk, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert stream_module.SILENCE_SECONDS == 90
+    monkeypatch.setattr(stream_module, "SILENCE_SECONDS", 0.9)
+    ding.autoping = False
+    async with running(channel(ding, recorder)):
+        await ding.wait_connected()
+        started = time.monotonic()
+        await until(lambda: len(ding.opens) == 2)
+        assert 0.8 < time.monotonic() - started < 2.5
+
+
+async def test_a_quiet_connection_that_answers_pings_is_kept(
+    ding: FakeDingTalk, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream_module, "SILENCE_SECONDS", 0.45)
+    async with running(channel(ding, recorder)):
+        await ding.wait_connected()
+        await asyncio.sleep(1.5)
+        assert len(ding.opens) == 1
+
+
+async def test_neither_ticket_nor_secret_nor_text_is_logged(
+    ding: FakeDingTalk, recorder: Recorder, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "sanqiao")
+    async with running(channel(ding, recorder)):
+        await ding.wait_connected()
+        await ding.say("geheimer Text")
+        await until(lambda: recorder.messages)
+        ding.abort()
+        await ding.wait_connected(2)
+    assert "dingtalk_connected" in caplog.text
+    for secret in ("ticket", "sendBySession", ding.client_secret, "geheimer"):
+        assert secret not in caplog.text
+
+
+async def test_stopping_is_quick_and_what_is_under_way_is_acknowledged(ding: FakeDingTalk, recorder: Recorder) -> None:
+    recorder.delay = 0.2
+    dingtalk = channel(ding, recorder)
+    task = asyncio.create_task(dingtalk.run())
+    await ding.wait_connected()
+    number = await ding.say("zuletzt")
+    await asyncio.sleep(0.05)
+    before = time.monotonic()
+    await dingtalk.stop_receiving()
+    assert time.monotonic() - before < 1
+    await asyncio.wait_for(task, 1)
+    await until(lambda: ding.acks_of(number) and not ding.connections)
+    await dingtalk.close()
+
+
+@pytest.mark.parametrize("state", ["never run", "endpoint frozen", "waiting", "store stuck", "server frozen"])
+async def test_stopping_is_quick_in_every_state(ding: FakeDingTalk, recorder: Recorder, state: str) -> None:
+    if state == "endpoint frozen":
+        ding.delays[OPEN] = 30
+    if state == "waiting":
+        ding.open_answer = (401, {"code": "invalidClient"})
+    if state == "server frozen":
+        ding.autoping = False
+    dingtalk = channel(ding, recorder)
+    task = asyncio.create_task(dingtalk.run()) if state != "never run" else None
+    number = ""
+    if state == "store stuck":
+        recorder.delay = 30
+        await ding.wait_connected()
+        number = await ding.say()
+    await asyncio.sleep(0.3)
+    before = time.monotonic()
+    await dingtalk.stop_receiving()
+    await dingtalk.close()
+    assert time.monotonic() - before < 1.5
+    if task:
+        await asyncio.wait_for(task, 1)
+    assert not ding.acks_of(number), "not stored, so it may come again"
+
+
+async def test_cancelling_run_closes_the_socket(ding: FakeDingTalk, recorder: Recorder) -> None:
+    dingtalk = channel(ding, recorder)
+    task = asyncio.create_task(dingtalk.run())
+    await ding.wait_connected()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await until(lambda: not ding.connections)
+    await dingtalk.close()
+
+
+def test_pauses_grow_to_a_minute_and_a_refusal_begins_slower() -> None:
+    stream = Stream(None, None, "d", None, None, rng=lambda: 1.0)  # type: ignore[arg-type]
+    assert [stream._pause(n, ConnectFailed()) for n in range(5)] == [0.5, 1, 2, 4, 8]
+    assert [stream._pause(n, ConnectRefused("x", "c")) for n in range(5)] == [5, 10, 20, 40, 60]
+    assert stream._pause(5000, ConnectFailed()) == 60
+    least = Stream(None, None, "d", None, None, rng=lambda: 0.0)  # type: ignore[arg-type]
+    assert sum(least._pause(n, ConnectFailed()) for n in range(6)) > 10, "a few tries per 10 s at most"
+
+
+async def test_a_plain_address_is_not_followed_from_a_secure_one(ding: FakeDingTalk, recorder: Recorder) -> None:
+    secure = channel(ding, recorder, **{"api-base-url": "https://127.0.0.1:1"})
+    try:
+        with pytest.raises(ConnectFailed):
+            await secure._stream._connect()
+    finally:
+        await secure.close()
+
+
+def test_a_frame_without_headers_is_still_a_frame() -> None:
+    assert read_frame('{"type": "SYSTEM"}') == Frame("SYSTEM", "", "", "application/json", "")
+    assert read_frame('{"data": "x"}') is None
+    frame = read_frame('{"type":"SYSTEM","headers":{"topic":"disconnect"},"data":"{}"}')
+    assert frame is not None
+    assert frame.is_disconnect
+    assert json.loads(acknowledgement(frame))["data"] == "{}"
