@@ -68,7 +68,7 @@ class App:
         self._database = Database(workspace / "gateway.db", inbox.SCHEMA + conversation_index.SCHEMA)
         self._inbox = Inbox(self._database)
         parts = Parts(self._database)
-        self._memory = Memory(workspace, durability=settings.memory.durability)
+        self._memory = Memory(workspace, durability=settings.memory.durability, redis=settings.memory.redis)
         self._index = ConversationIndex(self._database, self._memory)
         self._snapshots = Snapshots(lambda: live.current)
         self._shelf = InboxShelf(self._inbox, parts, self._memory, clock)
@@ -109,6 +109,7 @@ class App:
             await asyncio.to_thread(self._database.open)
             stack.push_async_callback(self._database.close)
             stack.push_async_callback(self._memory.close)
+            await self._memory.open()
             stack.push_async_callback(self._snapshots.close)
             self._tasks = await stack.enter_async_context(asyncio.TaskGroup())
             stack.push_async_callback(self._stop)
@@ -212,7 +213,7 @@ class App:
     def _health(self) -> tuple[int, str]:
         if self._state != "ready":
             return 503, self._state
-        return 200, "degraded" if is_degraded(self._channels, self.live) else "ok"
+        return 200, "degraded" if is_degraded(self._channels, self.live, self._memory.redis()) else "ok"
 
     # ---- what the console asks
 
@@ -249,7 +250,7 @@ class App:
 
     async def status(self) -> Mapping[str, Any]:
         """How the gateway is."""
-        return await status(self._channels, self.live, self._inbox, self._pipeline.lanes)
+        return await status(self._channels, self.live, self._inbox, self._pipeline.lanes, self._memory.redis())
 
     def agents(self) -> list[AgentInfo]:
         """The agents that can be chosen."""

@@ -9,6 +9,7 @@ from agents.model import ModelSettings
 from channels.channel import EntrySettings
 from memory.context import PRESETS, ContextOverrides, ContextPreset, ContextSettings, resolve
 from memory.masking import RULES, MaskingRules
+from memory.redis_link import RedisSettings
 from memory.settings import Duration, SettingsModel
 
 
@@ -52,16 +53,6 @@ class RouterSettings(SettingsModel):
 
     sticky_for: Duration = Field(1800.0, ge=0)
     classify: ClassifySettings = ClassifySettings()
-
-
-class RedisSettings(SettingsModel):
-    """`memory.redis`: the short-term store; off while `url` (which may hold a password) is empty."""
-
-    url: SecretStr = SecretStr("")
-    prefix: str = Field("gateway:", min_length=1)
-    ttl: Duration = Field(86400.0, gt=0)
-    cooldown: Duration = Field(15.0, gt=0)
-    timeout: Duration = Field(0.3, gt=0)
 
 
 class LongTermSettings(SettingsModel):

@@ -7,26 +7,30 @@ from channels.channel import Channel
 from gateway.inbox import Inbox
 from gateway.lanes import Lanes
 from gateway.live_settings import LiveSettings
+from memory.redis_link import RedisStatus
 
 
-def is_degraded(channels: Mapping[str, Channel], live: LiveSettings) -> bool:
-    """Whether something needs an admin: a channel that is not well, or a broken configuration file."""
-    return bool(live.problems) or not all(channel.health().ok for channel in channels.values())
+def is_degraded(channels: Mapping[str, Channel], live: LiveSettings, redis: RedisStatus) -> bool:
+    """Whether something needs an admin: a channel or Redis that is not well, or a broken configuration file."""
+    well = redis.state != "down" and all(channel.health().ok for channel in channels.values())
+    return bool(live.problems) or not well
 
 
-async def status(channels: Mapping[str, Channel], live: LiveSettings, inbox: Inbox, lanes: Lanes) -> dict[str, Any]:
+async def status(
+    channels: Mapping[str, Channel], live: LiveSettings, inbox: Inbox, lanes: Lanes, redis: RedisStatus
+) -> dict[str, Any]:
     """The form of ``GET /api/status``: no secret, no id of a user."""
     settings = live.current
     counts = await inbox.counts()
     return {
-        "status": "degraded" if is_degraded(channels, live) else "ok",
+        "status": "degraded" if is_degraded(channels, live, redis) else "ok",
         "channels": {name: _channel(channel) for name, channel in channels.items()},
         "models": {
             name: {"provider": model.provider, "model": "demo" if model.provider == "demo" else model.model}
             for name, model in settings.models.items()
         },
         "demo": any(model.provider == "demo" for model in settings.models.values()),
-        "redis": {"state": "off"},
+        "redis": {"state": redis.state, "cooldown_left": redis.cooldown_left, "remedy": redis.remedy},
         "long_term": {"state": "off"},
         "queue": {**counts, "lanes": len(lanes)},
         "config": {

@@ -61,7 +61,6 @@ REFUSED: tuple[Finder, ...] = (
     _channel("wecom-app"),
     _wecom_webhook,
     _cards,
-    _when(lambda s: bool(s.memory.redis.url.get_secret_value()), ("memory", "redis", "url"), "留空"),
     _when(lambda s: s.memory.long_term.store == "milvus", ("memory", "long-term", "store"), "写 embedded"),
     _when(lambda s: bool(s.memory.long_term.embedding), ("memory", "long-term", "embedding"), "留空"),
     _when(lambda s: s.cluster.enabled, ("cluster", "enabled"), "写 false"),

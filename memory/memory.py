@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from pathlib import Path
 
@@ -10,9 +11,11 @@ from memory.appending import path_of
 from memory.archive import SummaryArchive
 from memory.conversation import ConversationId, LaneKey, Role, Turn
 from memory.errors import typed_errors
+from memory.redis_link import RedisSettings, RedisStatus
+from memory.short_term import ShortTerm, Tail, Tails
 from memory.store import ConversationStore, FileInfo
 from memory.summary import Standing, Summary, SummarySettings, due, reaching, target
-from memory.tail import MAX_ITEMS, Backwards
+from memory.tail import MAX_ITEMS
 from memory.tokens import message_tokens
 from memory.window import Window, WindowSettings, build_window
 
@@ -39,13 +42,29 @@ class Draft:
 class Memory:
     """Conversations as the gateway uses them. Every coroutine may raise StoreError."""
 
-    def __init__(self, workspace: Path, *, durability: str = "sync") -> None:
+    def __init__(self, workspace: Path, *, durability: str = "sync", redis: RedisSettings | None = None) -> None:
         self._store = ConversationStore(workspace, durability=durability)
         self._archive = SummaryArchive(workspace, sync=durability == "sync")
+        on = redis is not None and redis.url.get_secret_value()
+        self._short_term = ShortTerm(redis, workspace, self._store) if redis and on else None
+
+    async def open(self) -> None:
+        """Finds out whether Redis is well, where one is set."""
+        if self._short_term is not None:
+            await self._short_term.open()
+
+    def redis(self) -> RedisStatus:
+        """How Redis is."""
+        return self._short_term.status() if self._short_term is not None else RedisStatus("off")
 
     async def remember(self, conversation: ConversationId, turns: Sequence[Turn]) -> list[Turn]:
         """Appends turns in one step; returns those that were not in the file yet, with ordinal and epoch."""
-        return await self._store.append(conversation, turns)
+        if self._short_term is None:
+            return await self._store.append(conversation, turns)
+        before = await self._short_term.stamp(conversation)
+        written = await self._store.append(conversation, turns)
+        await self._short_term.appended(conversation, before, written)
+        return written
 
     async def window(
         self,
@@ -61,7 +80,16 @@ class Memory:
         Without a question: what it would see with the next one. `room` is in tokens. With `weigh` the window comes
         with the summary of what is before it, if there is one and it leaves room for the question.
         """
-        return await self._store.run(lambda: self._window(conversation, settings, question, room, weigh))
+
+        def build(tails: Tails) -> Window:
+            return self._window(conversation, settings, question, room, weigh, tails=tails)
+
+        if self._short_term is None:
+            return await self._store.run(lambda: build(self._file(conversation)))
+        return await self._short_term.read(conversation, build)
+
+    def _file(self, conversation: ConversationId) -> Tails:
+        return partial(self._store.backwards, conversation)
 
     def _window(
         self,
@@ -70,19 +98,21 @@ class Memory:
         question: Turn | None,
         room: int,
         weigh: Weigh | None,
+        *,
+        tails: Tails,
     ) -> Window:
         with typed_errors(path_of(conversation)):
             if question is not None:
-                with self._store.backwards(conversation) as tail:
+                with tails() as tail:
                     if any(question.id in (turn.id, *turn.ids) for turn in tail):
                         return self._beside(conversation, tail, settings, question=question, room=room, weigh=weigh)
-            with self._store.backwards(conversation) as tail:
+            with tails() as tail:
                 return self._beside(conversation, tail, settings, question=question, room=room, weigh=weigh)
 
     def _beside(
         self,
         conversation: ConversationId,
-        tail: Backwards,
+        tail: Tail,
         settings: WindowSettings,
         *,
         question: Turn | None,
@@ -125,7 +155,7 @@ class Memory:
     def _draft(
         self, conversation: ConversationId, window: WindowSettings, summary: SummarySettings, room: int, weigh: Weigh
     ) -> Draft | None:
-        next_window = self._window(conversation, window, None, room, weigh)
+        next_window = self._window(conversation, window, None, room, weigh, tails=self._file(conversation))
         standing = self._standing(conversation, next_window, summary)
         reason = due(standing, summary) if standing else ""
         if standing is None or not reason:
@@ -208,14 +238,16 @@ class Memory:
         """Begins afresh: nothing before is seen by the model again. Does nothing where there is nothing to end."""
         last = await self._store.last(conversation)
         if last is not None and last.role is not Role.RESET:
-            await self._store.append(conversation, [Turn(role=Role.RESET, text=reason, id=id, at=at)])
+            await self.remember(conversation, [Turn(role=Role.RESET, text=reason, id=id, at=at)])
 
     async def close(self) -> None:
         """Waits for what runs; what was remembered is on the disk then."""
         await self._store.close()
+        if self._short_term is not None:
+            await self._short_term.close()
 
 
-def _numbered(tail: Backwards) -> tuple[Turn | None, Iterator[Turn]]:
+def _numbered(tail: Tail) -> tuple[Turn | None, Iterator[Turn]]:
     """The newest turn with an ordinal since the last reset, and all the turns that `tail` still had."""
     read: list[Turn] = []
     for turn in tail:
@@ -227,7 +259,7 @@ def _numbered(tail: Backwards) -> tuple[Turn | None, Iterator[Turn]]:
     return None, chain(read, tail)
 
 
-def _told(window: Window, tail: Backwards) -> Window:
+def _told(window: Window, tail: Tail) -> Window:
     """The window, told where reading stopped at its limits."""
     if tail.capped and tail.last is not None and window.not_read_before is None:
         return window.unread_from(tail.last)

@@ -1,0 +1,374 @@
+"""The short-term store: the newest turns of conversations in Redis, beside the files and never instead of them.
+
+Beside each list stands the state of the file it was made of. What does not fit this state, is damaged or does not
+reach far enough back is read from the file, and written anew. So a window over Redis is the window over the file.
+"""
+
+import contextlib
+import json
+import math
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
+from zlib import crc32
+
+from memory.appending import FOLDER
+from memory.conversation import ConversationId, Role, ToolCall, Turn
+from memory.errors import StoreError
+from memory.folder import open_file, opened_folder
+from memory.redis_link import RedisLink, RedisSettings, RedisStatus
+from memory.store import ConversationStore
+from memory.tail import MAX_BYTES, Chunks, pieces, sound_size, without_repeats
+from memory.yamlform import write_item
+
+if TYPE_CHECKING:
+    from redis.asyncio import Redis
+    from redis.asyncio.client import Pipeline
+
+LONGEST = 128
+"""Turns a list holds. The longest window of a shipped preset has 40 messages; with the 32 turns that are looked at for
+repeats beyond it, half of this list is left for acknowledgements, tool turns and the first round that no longer fits.
+A longer window is read from the file."""
+OWED = 10_000
+"""How many deletions are kept in mind while Redis is down; beyond that the oldest is left to its TTL."""
+
+_START, _UNKNOWN = None, ""
+"""What stands for the checksum of the turn before the first one: there is none, or it is not known."""
+
+_Result = TypeVar("_Result")
+
+
+class NotKept(Exception):
+    """The list is damaged or too short for the question; the file has the answer."""
+
+
+class Tail(Protocol):
+    """The turns of a conversation, newest first, as `memory.tail.Backwards` gives them from the file."""
+
+    @property
+    def capped(self) -> bool: ...
+    @property
+    def last(self) -> Turn | None: ...
+    def __iter__(self) -> Iterator[Turn]: ...
+    def __next__(self) -> Turn: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *_: object) -> None: ...
+
+
+Tails = Callable[[], Tail]
+"""Begins at the newest turn, each time it is called."""
+
+
+# ---- the form in Redis
+
+
+def _crc(element: bytes) -> str:
+    return f"{crc32(element):08x}"
+
+
+def _element(turn: Turn, before: str | None) -> bytes:
+    """A turn as JSON, with the checksum of the element before it: so the list proves itself, whatever was cut off."""
+    fields = {key: value for key, value in asdict(turn).items() if value is not None and value not in ((), False)}
+    fields["n"] = turn.n
+    fields["epoch"] = turn.epoch
+    return json.dumps({**fields, "before": before}, ensure_ascii=False).encode("utf-8", "surrogatepass")
+
+
+def _turn(element: bytes) -> tuple[Turn, str | None]:
+    """The turn and the checksum before it. Raises NotKept."""
+    try:
+        fields: dict[str, Any] = json.loads(element)
+        before = fields.pop("before")
+        role = Role(fields.pop("role"))
+        calls = tuple(ToolCall(**call) for call in fields.pop("tool_calls", ()))
+        turn = Turn(role=role, tool_calls=calls, ids=tuple(fields.pop("ids", ())), **fields)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise NotKept from error
+    return turn, before
+
+
+def chained(turns: Sequence[Turn], crc: str | None) -> tuple[list[bytes], str | None]:
+    """The elements of turns that follow the one with this checksum, and the last one's checksum."""
+    elements = []
+    for turn in turns:
+        elements.append(_element(turn, crc))
+        crc = _crc(elements[-1])
+    return elements, crc
+
+
+def _verified(elements: Sequence[bytes], crc: str | None) -> Iterator[Turn]:
+    """The turns, newest first, each found to be what stood there. Raises NotKept where the list ends too early."""
+    for element in reversed(elements):
+        if _crc(element) != crc:
+            raise NotKept
+        turn, crc = _turn(element)
+        yield turn
+        if crc is _START:
+            return
+    if crc is not _START:
+        raise NotKept
+
+
+class Kept:
+    """A list as a `Tail`."""
+
+    capped = False
+
+    def __init__(self, elements: Sequence[bytes], crc: str | None) -> None:
+        self._turns: Iterator[Turn] = without_repeats(_verified(elements, crc))
+        self.last: Turn | None = None
+
+    def __iter__(self) -> Iterator[Turn]:
+        return self
+
+    def __next__(self) -> Turn:
+        self.last = next(self._turns)
+        return self.last
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._turns = iter(())
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """A file as it is: another inode, size (bytes) or time of change means other content."""
+
+    inode: int
+    size: int
+    mtime_ns: int
+
+    @classmethod
+    def of(cls, found: os.stat_result) -> Self:
+        return cls(found.st_ino, found.st_size, found.st_mtime_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What stands beside a list: its file's size and time of change, and the checksum of the newest turn.
+
+    `start` is the offset in the file from which the list, when it was last written whole, was read.
+    """
+
+    size: int
+    mtime_ns: int
+    start: int
+    crc: str | None
+
+    @classmethod
+    def read(cls, raw: bytes | None) -> Self | None:
+        """None for anything but a state."""
+        try:
+            state = cls(**json.loads(raw or b""))
+            numbers = all(type(number) is int for number in (state.size, state.mtime_ns, state.start))
+        except (ValueError, TypeError):
+            return None
+        return state if numbers else None
+
+    def fits(self, stamp: Stamp) -> bool:
+        """Whether the list is of this file, and a reader of the file would get as far back as its first turn."""
+        return (self.size, self.mtime_ns) == (stamp.size, stamp.mtime_ns) and self.size - self.start <= MAX_BYTES
+
+    def json(self) -> str:
+        return json.dumps(asdict(self))
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """A list and what stands beside it."""
+
+    elements: Sequence[bytes]
+    state: State
+
+    def tail(self) -> Tail:
+        """The turns, newest first. Reading them may raise NotKept."""
+        return Kept(self.elements, self.state.crc)
+
+
+async def _results(pipe: "Pipeline") -> list[Any]:
+    """What the commands gave; None where a key holds something else than we put there. Raises RedisError."""
+    found = await pipe.execute(raise_on_error=False)
+    for each in found:
+        if isinstance(each, Exception) and not str(each).startswith("WRONGTYPE"):
+            raise each
+    return [None if isinstance(each, Exception) else each for each in found]
+
+
+# ---- the store
+
+
+class ShortTerm:
+    """Newest turns in Redis. No method raises for anything that Redis does."""
+
+    def __init__(self, settings: RedisSettings, workspace: Path, store: ConversationStore) -> None:
+        self._prefix = settings.prefix
+        self._ttl = math.ceil(settings.ttl * 1000)
+        self._workspace = workspace
+        self._store = store
+        self._link = RedisLink(settings)
+        self._owed: dict[ConversationId, None] = {}
+
+    async def open(self) -> None:
+        """Finds out whether Redis is well."""
+        await self._link.write(lambda client: client.delete(f"{self._prefix}state:"))
+
+    async def close(self) -> None:
+        """Closes the connections."""
+        await self._link.close()
+
+    def status(self) -> RedisStatus:
+        """How Redis is."""
+        return self._link.status()
+
+    # ---- the file's side
+
+    async def stamp(self, conversation: ConversationId) -> Stamp | None:
+        """The file before an append; None without one, or while Redis is left alone. Raises StoreUnavailable."""
+        return await self._store.run(lambda: self._stamp(conversation)) if self._link.writable else None
+
+    def _stamp(self, conversation: ConversationId) -> Stamp | None:
+        with contextlib.suppress(OSError), opened_folder(self._workspace, FOLDER, conversation.lane.user) as folder:
+            return Stamp.of(os.stat(conversation.file_name, dir_fd=folder, follow_symlinks=False))
+        return None
+
+    def _after(self, conversation: ConversationId, before: Stamp | None, written: Sequence[Turn]) -> Stamp | None:
+        """The file after an append; None if something else than this happened to it."""
+        after = self._stamp(conversation)
+        if before is None or after is None or before.inode != after.inode:
+            return None
+        return after if after.size == before.size + sum(len(write_item(turn)) for turn in written) else None
+
+    def _newest(self, conversation: ConversationId) -> Listing | None:
+        """What Redis is to hold; None without a file. Its stamp is older than what was read, never younger."""
+        with contextlib.suppress(OSError), opened_folder(self._workspace, FOLDER, conversation.lane.user) as folder:
+            fd = open_file(folder, conversation.file_name, os.O_RDONLY)
+            try:
+                stamp = Stamp.of(os.fstat(fd))
+                sound = sound_size(fd, stamp.size)
+                chunks = Chunks(fd, sound, max_items=LONGEST, max_bytes=MAX_BYTES // 2)
+                read = list(pieces(chunks, filled=sound < stamp.size))
+            finally:
+                os.close(fd)
+            turns = [piece.turn for piece in reversed(read) if piece.turn is not None]
+            elements, crc = chained(turns, _UNKNOWN if chunks.capped else _START)
+            start = min((piece.offset for piece in read), default=sound) if chunks.capped else 0
+            return Listing(elements, State(stamp.size, stamp.mtime_ns, start, crc))
+        return None
+
+    # ---- writing
+
+    async def appended(self, conversation: ConversationId, before: Stamp | None, written: Sequence[Turn]) -> None:
+        """Takes over what was just appended to the file that was as `before`."""
+        if not written or not self._link.writable:
+            return
+        try:
+            after = await self._store.run(lambda: self._after(conversation, before, written))
+        except StoreError:  # closed since the append, which counts
+            return
+
+        async def use(client: "Redis") -> bool:
+            await self._settle(client)
+            extended = before and after and await self._extend(client, conversation, before, after, written)
+            return extended or await self._rewrite(client, conversation)
+
+        await self._link.write(use)
+
+    async def _extend(
+        self, client: "Redis", conversation: ConversationId, before: Stamp, after: Stamp, written: Sequence[Turn]
+    ) -> bool:
+        """Adds to the list, if it is of the file before; whether it did."""
+        turns, beside = self._keys(conversation)
+        async with client.pipeline(transaction=False) as pipe:
+            pipe.get(beside)
+            (found,) = await _results(pipe)
+        known = State.read(found)
+        if known is None or not known.fits(before):
+            return False
+        elements, crc = chained(written, known.crc)
+        state = State(after.size, after.mtime_ns, known.start, crc)
+        async with client.pipeline(transaction=True) as pipe:
+            pipe.rpush(turns, *elements)
+            pipe.ltrim(turns, -LONGEST, -1)
+            pipe.pexpire(turns, self._ttl)
+            pipe.set(beside, state.json(), px=self._ttl)
+            pushed, *_ = await _results(pipe)
+        return pushed is not None
+
+    async def _rewrite(self, client: "Redis", conversation: ConversationId) -> bool:
+        """Writes the list whole, from the file; whether there was one."""
+        try:
+            listing = await self._store.run(lambda: self._newest(conversation))
+        except StoreError:  # the store is closed
+            return False
+        if listing is None:
+            return False
+        turns, beside = self._keys(conversation)
+        async with client.pipeline(transaction=True) as pipe:
+            pipe.delete(turns)
+            if listing.elements:
+                pipe.rpush(turns, *listing.elements)
+                pipe.pexpire(turns, self._ttl)
+            pipe.set(beside, listing.state.json(), px=self._ttl)
+            await _results(pipe)
+        return True
+
+    # ---- reading
+
+    async def read(self, conversation: ConversationId, reader: Callable[[Tails], _Result]) -> _Result:
+        """What `reader` makes of the turns, in a worker thread: from Redis, else from the file, which is written back.
+
+        Raises what `reader` raises.
+        """
+        kept = await self._kept(conversation)
+        if kept is not None:
+            with contextlib.suppress(NotKept):
+                return await self._store.run(lambda: reader(kept.tail))
+        result = await self._store.run(lambda: reader(partial(self._store.backwards, conversation)))
+        whole = kept is not None and len(kept.elements) >= LONGEST
+        if self._link.usable and not whole:
+            await self._link.write(lambda client: self._rewrite(client, conversation))
+        return result
+
+    async def _kept(self, conversation: ConversationId) -> Listing | None:
+        """What Redis holds of the file as it is now."""
+        stamp = await self._store.run(lambda: self._stamp(conversation)) if self._link.usable else None
+        if stamp is None:
+            return None
+        listing = await self._link.read(lambda client: self._listing(client, conversation))
+        return listing if listing is not None and listing.state.fits(stamp) else None
+
+    async def _listing(self, client: "Redis", conversation: ConversationId) -> Listing | None:
+        turns, beside = self._keys(conversation)
+        async with client.pipeline(transaction=True) as pipe:
+            pipe.get(beside)
+            pipe.lrange(turns, 0, -1)
+            found, elements = await _results(pipe)
+        state = State.read(found)
+        return None if state is None or elements is None else Listing(elements, state)
+
+    # ---- forgetting
+
+    async def forget(self, conversation: ConversationId) -> bool:
+        """Deletes what Redis holds of it; whether that is done. If not, it is done before anything else is written."""
+        self._owed[conversation] = None
+        if len(self._owed) > OWED:
+            del self._owed[next(iter(self._owed))]
+        return bool(await self._link.write(self._settle))
+
+    async def _settle(self, client: "Redis") -> bool:
+        """Deletes what is still to be deleted."""
+        owed = tuple(self._owed)
+        if owed:
+            await client.delete(*(key for conversation in owed for key in self._keys(conversation)))
+        for conversation in owed:
+            self._owed.pop(conversation, None)
+        return True
+
+    def _keys(self, conversation: ConversationId) -> tuple[str, str]:
+        """The keys of the list and of what stands beside it."""
+        return f"{self._prefix}memory:{conversation}", f"{self._prefix}state:{conversation}"
