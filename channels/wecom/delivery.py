@@ -58,6 +58,8 @@ class Delivery:
             raise SendFailed(f"not sent within {SEND_SECONDS:g} s") from error
         except SendError as error:
             _log.warning("wecom_not_sent entry=%s part=%d reason=%r", part.message.entry, part.number, str(error))
+            if isinstance(error, SendRefused):
+                self._streams.forget(part.message)
             raise
         return ""
 

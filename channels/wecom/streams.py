@@ -162,14 +162,17 @@ class Streams:
 
     def of(self, message: InboundMessage) -> Stream:
         """The stream that answers this message, or one that was not begun yet."""
-        return self._open.get(message.id) or Stream(Origin.of(message), stream_id(message), self._now())
+        stream = self._open.get(message.id) or Stream(Origin.of(message), stream_id(message), self._now())
+        if self._has_room():
+            self._open[message.id] = stream
+        return stream
 
     def is_answering(self, message: InboundMessage) -> bool:
         """Whether an answer to this message is being shown."""
         return message.id in self._open
 
     def forget(self, message: InboundMessage) -> None:
-        """The message is answered."""
+        """The message is answered, or never will be."""
         stream = self._open.pop(message.id, None)
         if stream is not None:
             stream.end()

@@ -204,8 +204,8 @@ class FakeWeComBot:
         self.times.append(asyncio.get_running_loop().time())
         if req_id in connection.unacked:
             self.broken.append(f"{frame['cmd']} sent before the one before it was acknowledged")
-        connection.unacked.add(req_id)
         if not self.deaf(frame):
+            connection.unacked.add(req_id)
             task = asyncio.create_task(self._acknowledge(connection, frame))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
