@@ -12,6 +12,7 @@ from agents.demo_model import SIGN
 from agents.model import ChatMessage, ModelClient, ModelRequest, ModelSettings, OddAnswer
 from agents.prompt import one_line, section, spoken
 from memory.conversation import Role, Turn
+from memory.summary import longest_turn
 from memory.tokens import message_tokens, shortened
 
 _TASK = """你负责把一段对话记录整理成摘要，供另一位助手日后查阅。
@@ -70,7 +71,7 @@ def summary_request(
     settings: ModelSettings, previous: str, turns: Sequence[Turn], *, max_chars: int, room: int
 ) -> ModelRequest:
     """What the model is asked: the task as system message, all that people said as one quotation."""
-    longest = max(room // 4, 50)
+    longest = longest_turn(room)
     record = "\n".join(spoken(turn.role, shortened(turn.text, longest)[0], turn.tool_calls) for turn in turns)
     parts = [section("此前的摘要", previous), section("新的对话记录", record), "请按要求写出新的摘要。"]
     asked = "\n\n".join(part for part in parts if part)

@@ -76,9 +76,9 @@ def due(standing: Standing, settings: SummarySettings) -> str:
         return ""
     if standing.gap:
         return "gap"
-    crossed = (standing.newest - standing.base) // settings.every_messages * settings.every_messages
-    made = standing.last.through - standing.base + settings.keep if standing.last else 0
-    rhythm = standing.rounds >= settings.after_turns and crossed - made >= settings.every_messages
+    # So many since the last one was made, and not just a multiple crossed: what failed at a multiple stays due after it.
+    made = standing.last.through + settings.keep if standing.last else standing.base
+    rhythm = standing.rounds >= settings.after_turns and standing.newest - made >= settings.every_messages
     return "every-messages" if rhythm else ""
 
 
@@ -95,7 +95,7 @@ def portion(turns: Sequence[Turn], upto: int, room: int) -> Sequence[Turn]:
     """
     end, tokens = 0, 0
     for turn in turns:
-        tokens += turn_tokens(turn, room)
+        tokens += _turn_tokens(turn, room)
         if end and (turn.n > upto or tokens > room):
             break
         end += 1
@@ -108,9 +108,13 @@ def portion(turns: Sequence[Turn], upto: int, room: int) -> Sequence[Turn]:
     return turns[:end]
 
 
-def turn_tokens(turn: Turn, longest: int) -> int:
-    """Tokens of a turn in the text a summary is made from, where it is shortened to a quarter of `longest`."""
-    return min(message_tokens(turn.text), longest // 4) + sum(map(call_tokens, turn.tool_calls))
+def longest_turn(room: int) -> int:
+    """To how many tokens a turn is shortened in the text a summary is made from."""
+    return max(room // 4, 50)
+
+
+def _turn_tokens(turn: Turn, room: int) -> int:
+    return min(message_tokens(turn.text), longest_turn(room)) + sum(map(call_tokens, turn.tool_calls))
 
 
 def reaching(versions: Iterable[Summary], first: int | None) -> Summary | None:
