@@ -1,15 +1,18 @@
 """What surrounds a message: signature and encryption of a request, and of its reply.
 
 developers.weixin.qq.com, 消息推送 › 接入指引 and 消息加解密说明. The configured mode decides what is checked, never the
-request: in safe mode only `msg_signature` counts, for `signature` covers no body.
+request: in safe mode only `msg_signature` counts, for `signature` covers no body. The format, XML or JSON, is a
+setting on the platform that is not known here: a reply has that of its request.
 """
 
+import json
 import secrets
 from collections.abc import Callable, Iterable, Mapping
 
+from channels.json_values import load_object
 from channels.verify import Undecryptable, WeChatCipher, fresh, same, wechat_signature
 from channels.wechat.settings import WeChatSettings
-from channels.xml_values import BadXml, cdata, read_fields
+from channels.xml_values import BadXml, cdata, legal, read_fields
 
 FRESH_SECONDS = 600.0
 
@@ -53,8 +56,8 @@ class Envelope:
             self._check(given, "signature")
             return _fields(body)
         try:
-            encrypted = read_fields(body).get("Encrypt", "").strip()
-        except BadXml as error:
+            encrypted = _fields(body).get("Encrypt", "").strip()
+        except Unreadable as error:
             raise Forged(f"body is no envelope: {error}") from error
         if not encrypted:
             raise Forged("body is not encrypted: set 安全模式 on the platform, or mode: plain here")
@@ -79,24 +82,38 @@ class Envelope:
         if not self._token or not same(given.get(name, ""), expected):
             raise Forged(f"bad {name}: check token")
 
-    def text_reply(self, fields: Mapping[str, str], text: str) -> str:
-        """The XML that answers the message of these fields with a text, encrypted in safe mode."""
-        now = str(int(self._clock()))
-        inner = (
-            f"<xml><ToUserName>{cdata(fields.get('FromUserName', ''))}</ToUserName>"
-            f"<FromUserName>{cdata(fields.get('ToUserName', ''))}</FromUserName>"
-            f"<CreateTime>{now}</CreateTime><MsgType><![CDATA[text]]></MsgType>"
-            f"<Content>{cdata(text)}</Content></xml>"
-        )
+    def text_reply(self, fields: Mapping[str, str], text: str, *, as_json: bool = False) -> str:
+        """What answers the message of these fields with a text, encrypted in safe mode."""
+        write = _json if as_json else _xml
+        now = int(self._clock())
+        message: dict[str, str | int] = {
+            "ToUserName": fields.get("FromUserName", ""),
+            "FromUserName": fields.get("ToUserName", ""),
+            "CreateTime": now,
+            "MsgType": "text",
+            "Content": text,
+        }
         if self._cipher is None:
-            return inner
-        encrypted = self._cipher.encrypt(inner.encode("utf-8"), self._random(16))
+            return write(message)
+        encrypted = self._cipher.encrypt(write(message).encode("utf-8"), self._random(16))
         nonce = self._random(8).hex()
-        return (
-            f"<xml><Encrypt>{cdata(encrypted)}</Encrypt>"
-            f"<MsgSignature>{cdata(wechat_signature(self._token, now, nonce, encrypted))}</MsgSignature>"
-            f"<TimeStamp>{now}</TimeStamp><Nonce>{cdata(nonce)}</Nonce></xml>"
-        )
+        signature = wechat_signature(self._token, str(now), nonce, encrypted)
+        return write({"Encrypt": encrypted, "MsgSignature": signature, "TimeStamp": now, "Nonce": nonce})
+
+
+def is_json(body: bytes) -> bool:
+    """Whether a push has the format JSON."""
+    return body.lstrip()[:1] == b"{"
+
+
+def _xml(values: Mapping[str, str | int]) -> str:
+    fields = (f"<{name}>{value if isinstance(value, int) else cdata(value)}</{name}>" for name, value in values.items())
+    return f"<xml>{''.join(fields)}</xml>"
+
+
+def _json(values: Mapping[str, str | int]) -> str:
+    legible = {name: value if isinstance(value, int) else legal(value) for name, value in values.items()}
+    return json.dumps(legible, ensure_ascii=False, separators=(",", ":"))
 
 
 def _once(query: Query) -> Mapping[str, str]:
@@ -110,6 +127,12 @@ def _once(query: Query) -> Mapping[str, str]:
 
 
 def _fields(data: bytes) -> Mapping[str, str]:
+    """The fields of a message or envelope; what is nested belongs to no field. Raises Unreadable."""
+    if is_json(data):
+        values = load_object(data)
+        if values is None:
+            raise Unreadable("malformed JSON")
+        return {name: legal(str(value)) for name, value in values.items() if type(value) in (str, int)}
     try:
         return read_fields(data)
     except BadXml as error:

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from aiohttp import web
 
 from channels.message import GatewayClosed, InboundMessage
-from channels.wechat.envelope import Envelope, Forged, Unreadable
+from channels.wechat.envelope import Envelope, Forged, Unreadable, is_json
 from channels.wechat.events import Account, read_message
 from channels.wechat.passive import Write
 from channels.xml_values import MOST_BYTES
@@ -77,8 +77,10 @@ class _Answer:
             return False
         self.response = _success()
         if text:
-            reply = self._envelope.text_reply(self._fields, text)
-            self.response = web.Response(body=reply.encode("utf-8"), content_type="application/xml", charset="utf-8")
+            as_json = is_json(await self._request.read())
+            reply = self._envelope.text_reply(self._fields, text, as_json=as_json)
+            kind = "application/json" if as_json else "application/xml"
+            self.response = web.Response(body=reply.encode("utf-8"), content_type=kind, charset="utf-8")
         try:
             await self.response.prepare(self._request)
             await self.response.write_eof()

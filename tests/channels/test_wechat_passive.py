@@ -1,14 +1,17 @@
 """Passive replies through real sockets: three deliveries, what comes late, fetch words, repeats, restarts, races."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
-from channels.message import GatewayClosed, InboundMessage
-from channels.wechat.passive import FETCH_WORDS
-from tests.channels.wechat_stage import LATER, MORE, Stage, staged
+from channels.message import GatewayClosed, InboundMessage, Part
+from channels.wechat.events import Account, read_message
+from channels.wechat.passive import FETCH_WORDS, Passive
+from gateway.texts import Texts
+from tests.channels.wechat_stage import LATER, MORE, TIMES, Stage, staged
 from tests.platforms.wechat_platform import Delivered, WeChatPlatform, message_xml
 from tests.waiting import until
 
@@ -319,15 +322,27 @@ async def test_a_part_of_the_shelf_is_given_to_one_of_two_contacts(platform: WeC
     assert sorted(text.removeprefix("只一份\n\n") for text, _ in texts) == ["答复：乙", "答复：甲"]
 
 
-async def test_a_cancelled_send_takes_its_offer_back(platform: WeChatPlatform, stage: Stage) -> None:
-    message = await promised(platform, stage)
-    assert (await platform.deliver(text_xml("oA", "二", 2))).cut
-    send = stage.spawn(stage.answer(message, "答复"))
-    await asyncio.sleep(0)
+async def test_a_send_that_is_cancelled_while_its_reply_is_written_leaves_nothing(stage: Stage) -> None:
+    passive = Passive(stage.accept, stage, Texts().get, now=time.monotonic, times=TIMES)
+    message = read_message({"FromUserName": "oA", "MsgType": "text", "Content": "问", "MsgId": "1"}, Account("w", "a"))
+    assert message is not None
+    writing, written = asyncio.Event(), asyncio.Event()
+
+    async def write(text: str) -> bool:
+        writing.set()
+        await written.wait()
+        return True
+
+    contact = asyncio.create_task(passive.contact(message, write, hold=True))
+    await until(lambda: stage.messages)
+    send = asyncio.create_task(passive.send(Part(message=message, text="答", number=0, total=1, key="k")))
+    await writing.wait()
     send.cancel()
     await asyncio.gather(send, return_exceptions=True)
-    answering(stage)
-    assert await platform.ask("oA", "三") == ("答复：三", 1)
+    written.set()
+    assert await contact
+    (exchange,) = next(iter(passive._people.values())).exchanges.values()
+    assert (exchange.own, exchange.first, exchange.open, exchange.reply) == (None, None, 0, "答")
 
 
 # ---- failures

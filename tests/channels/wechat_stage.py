@@ -10,7 +10,7 @@ from aiohttp import web
 from pydantic import SecretStr
 
 from channels.channel import SendDeferred, ShelvedPart
-from channels.message import Admission, GatewayClosed, InboundMessage, Joined, Part, Routed, Silent
+from channels.message import Admission, InboundMessage, Joined, Part, Routed, Silent
 from channels.wechat.channel import WeChatChannel
 from channels.wechat.passive import Times
 from channels.wechat.settings import WeChatSettings
@@ -45,13 +45,11 @@ class Stage:
     messages: list[InboundMessage] = field(default_factory=list)
     shelf: list[tuple[LaneKey, ShelvedPart]] = field(default_factory=list)
     before: dict[str, str] = field(default_factory=dict)
-    refused: list[Exception] = field(default_factory=list)
     react: Callable[[InboundMessage], Any] | None = None
     error: Exception | None = None
     shelf_error: Exception | None = None
     shelving: float = 0.0
     duplicates: int = 0
-    port: int = 0
     channel: WeChatChannel = field(init=False)
     _work: set["asyncio.Task[Any]"] = field(default_factory=set)
     _turns: int = 0
@@ -155,6 +153,3 @@ async def staged(platform: WeChatPlatform, stage: Stage, times: Times = TIMES, *
         await asyncio.gather(run, return_exceptions=True)
         await stage.end()
         await listener.stop()
-
-
-__all__ = ["LATER", "MORE", "TIMES", "GatewayClosed", "Stage", "settings", "staged"]
