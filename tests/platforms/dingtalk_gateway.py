@@ -62,12 +62,15 @@ class Reply:
         return str(self.body["markdown"]["text"])
 
 
-def chat_data(text: str = "你好", *, base: str, conversation: str = "cidA==", kind: str = "1", **over: Any) -> Json:
+def chat_data(
+    text: str | None = "你好", *, base: str, conversation: str = "cidA==", kind: str = "1", **over: Any
+) -> Json:
     """A robot message as stream `data` or HTTP body; `kind` 1: direct chat, 2: group, with the robot mentioned.
 
-    `staff` is who speaks. A value of None takes the key out.
+    `staff` is who speaks. A value of None takes the key out, `text` too.
     """
     now, staff = int(time.time() * 1000), over.pop("staff", "staff001")
+    # The platform cuts the mention out of a text, not the blank after it.
     data: Json = {
         "conversationId": conversation,
         "conversationType": kind,
@@ -84,16 +87,10 @@ def chat_data(text: str = "你好", *, base: str, conversation: str = "cidA==", 
         "sessionWebhook": f"{base}/robot/sendBySession?session={uuid.uuid4().hex}",
         "sessionWebhookExpiredTime": now + 5_400_000,
         "msgtype": "text",
-        "text": {"content": text},
+        "text": None if text is None else {"content": " " * (kind == "2") + text},
     }
-    if kind == "2":  # the platform cuts the mention, not the blank after it
-        mentioned = [{"dingtalkId": ROBOT_ID}]
-        data |= {
-            "conversationTitle": "招聘群",
-            "isInAtList": True,
-            "atUsers": mentioned,
-            "text": {"content": " " + text},
-        }
+    if kind == "2":
+        data |= {"conversationTitle": "招聘群", "isInAtList": True, "atUsers": [{"dingtalkId": ROBOT_ID}]}
     data |= over
     return {key: value for key, value in data.items() if value is not None}
 
