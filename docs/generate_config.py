@@ -130,7 +130,7 @@ MEANINGS: Mapping[str, str] = {
     "router.classify.model": "`models` 中的名字",
     "router.classify.timeout": "最多等这么久",
     "memory.masking": "存储和发给模型之前隐去的号码：`id-card` 身份证、`phone` 手机、`bank-card` 银行卡；`[]` 为不隐去",
-    "memory.redis.url": "短期缓存；留空则不用",
+    "memory.redis.url": "最近各轮的缓存，以文件为准，连不上时照常从文件回答；留空则不用",
     "memory.redis.prefix": "键的前缀",
     "memory.redis.ttl": "每次写入后保留多久",
     "memory.redis.cooldown": "连不上时，隔多久再试",

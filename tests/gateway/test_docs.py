@@ -239,6 +239,14 @@ def test_the_readme_lists_every_command_of_users() -> None:
             assert found.name == main, spelling
 
 
+def test_the_readme_shows_what_the_start_prints() -> None:
+    shown = next(body for body in blocks("README.md", "text") if body.startswith("三桥已启动"))
+    printed = text_of("gateway/serving.py")
+    pieces = [piece for piece in re.findall(r"[\u4e00-\u9fff，。：；（）]+", shown) if len(piece) > 3]
+    assert len(pieces) > 4
+    assert [piece for piece in pieces if piece not in printed] == []
+
+
 # ---- HTTP
 
 
@@ -296,15 +304,17 @@ def test_paths_that_are_named_exist(page: str) -> None:
     assert missing == []
 
 
+def distributions(listed: list[str]) -> list[str]:
+    return re.findall(r"^[\w-]+", "\n".join(listed), re.MULTILINE)
+
+
 def test_every_dependency_has_its_reason() -> None:
     project = tomllib.loads(text_of("pyproject.toml"))["project"]
-    listed = [
-        *project["dependencies"],
-        *(each for extra in project["optional-dependencies"].values() for each in extra),
-    ]
-    names = {re.match(r"[\w-]+", each)[0] for each in listed}  # type: ignore[index]
-    section = text_of("CONTRIBUTING.md").partition("## 依赖")[2].partition("\n## ")[0]
-    assert names - set(code(section)) == set()
+    table = rows("CONTRIBUTING.md", "## 依赖")
+    assert [code(cells[0])[0] for cells in table] == distributions(project["dependencies"])
+    others = text_of("CONTRIBUTING.md").partition("\n测试：")[2].partition("\n## ")[0]
+    extras = [each for extra in project["optional-dependencies"].values() for each in extra]
+    assert sorted(set(code(others))) == sorted(distributions(extras))
 
 
 @pytest.mark.parametrize("page", WRITTEN)
