@@ -106,6 +106,21 @@ async def test_kills_under_load(tmp_path: Path, model: ModelServer, feishu: Fake
     _check_calls(model, texts)
 
 
+async def test_a_kill_between_two_parts_of_an_answer(tmp_path: Path, model: ModelServer, feishu: FakeFeishu) -> None:
+    """The parts that were not sent are sent after the next start, each once, in order; the model is not asked again."""
+    answer = "".join(f"第{n:04d}句。" for n in range(3000))
+    model.answers = [answer]
+    async with Process(tmp_path, model, feishu=feishu) as gateway:
+        number = await gateway.feishu_event("说来话长")
+        await until(lambda: len(shown(feishu, number)) >= 2)
+        await gateway.kill()
+        assert "".join(each.text for each in shown(feishu, number)) != answer
+        await gateway.start()
+        await until(lambda: "".join(each.text for each in shown(feishu, number)) == answer)
+        assert len(model.requests) == 1
+        assert await gateway.said() == [("user", "说来话长"), ("assistant", answer)]
+
+
 def _unanswered(feishu: FakeFeishu, texts: dict[str, str]) -> list[str]:
     said = "".join(each.text for each in shown(feishu))
     return [text for text in texts.values() if text not in said]

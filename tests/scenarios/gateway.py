@@ -164,6 +164,7 @@ class Gateway:
             "server": {"port": self.port, "drain": "5s"},
             "console": {"port": self.console_port, "token": TOKEN},
             "models": {"main": main},
+            "agent": {"context": {"summary": {"enabled": False}}},  # it would ask the model in the background
             "limits": {"messages-per-minute": 0},
             "channels": {"web": {"enabled": True}},
         }

@@ -47,7 +47,7 @@ async def test_a_command_has_no_route_and_no_conversation(gateway: Inside) -> No
 
 
 @BOTH
-@pytest.mark.parametrize("spelling", ["/new", "/clear", "／NEW", "新对话", "清空对话", " /new\u200b"])
+@pytest.mark.parametrize("spelling", ["/new", "／CLEAR", "新对话"])
 async def test_a_new_conversation(gateway: Inside, model: ModelServer, way: str, spelling: str) -> None:
     await gateway.say(way, "我叫张三")
     await gateway.say(way, "帮我推荐岗位")
@@ -75,7 +75,7 @@ async def test_choosing_an_agent(gateway: Inside, model: ModelServer, way: str) 
     assert len(model.requests) == 2
 
 
-@pytest.mark.parametrize("command", ["/clear", "／clear", "/CLEAR", "新对话", "/clear \u200b"])
+@pytest.mark.parametrize("command", ["／clear", "/CLEAR \u200b", "新对话"])
 async def test_behind_a_mention_only_the_own_conversation_ends(
     gateway: Inside, model: ModelServer, command: str
 ) -> None:

@@ -87,7 +87,8 @@ async def test_draining_takes_nothing_finishes_what_runs_and_exits_0(
     model.delay = lambda messages: 2.0
     async with Process(tmp_path, model, feishu=feishu) as gateway:
         question = await gateway.feishu_event("临终一问")
-        await until(lambda: model.requests)
+        reader = asyncio.create_task(gateway.chat("u", "网页也在问"))
+        await until(lambda: len(model.requests) == 2)
         gateway.signal(signal.SIGTERM)
         await until_told(gateway.health, (503, "draining"))
         late = message_event("来晚了")
@@ -100,13 +101,49 @@ async def test_draining_takes_nothing_finishes_what_runs_and_exits_0(
         ):
             assert response.status == 503
         assert await gateway.ended() == 0
+        assert (await reader).text == "答复：网页也在问"
         assert texts(feishu) == ["答复：临终一问"]
         assert texts(feishu, question)
         model.delay = lambda messages: 0.0
         await gateway.start()
         assert await gateway.deliver(late), "the platform delivers again"
         await until(lambda: texts(feishu, id_of(late)))
-        assert len(model.requests) == 2
+        assert len(model.requests) == 3
+
+
+async def test_a_long_connection_is_closed_first_and_the_answer_still_sent(
+    tmp_path: Path, model: ModelServer, feishu: FakeFeishu
+) -> None:
+    model.delay = lambda messages: 0.6
+    gateway = await Inside(tmp_path, model, feishu=feishu, mode="websocket").start()
+    question = await gateway.feishu_event("临终一问")
+    stopping = asyncio.create_task(gateway.stop())
+    await until(lambda: not feishu.connections)
+    assert not texts(feishu, question)
+    await stopping
+    assert texts(feishu, question) == ["答复：临终一问"]
+
+
+@pytest.mark.parametrize("minutes", [29, 31])
+async def test_what_waited_too_long_for_the_next_start_is_not_answered(
+    tmp_path: Path, model: ModelServer, feishu: FakeFeishu, caplog: pytest.LogCaptureFixture, minutes: int
+) -> None:
+    """`answer-after-restart`: nobody gets an answer out of the blue."""
+    answered = minutes < 30
+    model.delay = lambda messages: 20.0 if not gone else 0.0
+    gone = False
+    gateway = await Inside(tmp_path, model, {"server": {"drain": "0s"}}, feishu=feishu).start()
+    question = await gateway.feishu_event("要想很久")
+    await until(lambda: model.requests)
+    await gateway.stop()
+    gone = True
+    gateway.clock = lambda: time.time() + 60 * minutes
+    async with gateway:
+        assert await gateway.feishu_says("还在吗") == "答复：还在吗"
+        assert bool(texts(feishu, question)) is answered
+        assert ("expired seq=1" in caplog.text) is not answered
+        assert await gateway.deliver(message_event("要想很久", open_id="ou_zhang", message_id=question)), "known"
+        assert len(model.requests) == (3 if answered else 2)
 
 
 async def test_what_does_not_end_in_time_is_answered_after_the_next_start(
