@@ -97,7 +97,6 @@ class Delivery:
         try:
             if stream is not None:
                 return await self._streams.finish(stream, text)
-            self._quota.take(origin.chat, self._now())
             kind = 2 if origin.group else 1
             body = {"chatid": origin.chat, "chat_type": kind, "msgtype": "markdown", "markdown": {"content": text}}
             return await self._connection.ask(SEND, body)
@@ -113,7 +112,7 @@ class Delivery:
         if remedy is Remedy.WAIT:
             self._quota.pause(origin.chat, self._now(), _REST_SECONDS)
             raise SendLimited(f"errcode {code}", _REST_SECONDS * (1 + self._rng()))
-        if remedy is Remedy.ASK_AGAIN:
+        if remedy is Remedy.ASK_AGAIN or (remedy is Remedy.SEND_ACTIVELY and stream is None):
             raise SendFailed(f"errcode {code}")
         if remedy is Remedy.SUBSCRIBE_AGAIN:
             self._connection.renew("not subscribed")
@@ -127,6 +126,7 @@ class Delivery:
         wait = self._quota.wait(chat, now)
         if now + wait >= deadline:
             raise SendLimited("too many messages in this conversation", wait)
+        self._quota.take(chat, now)
         if wait:
             await asyncio.sleep(wait)
 

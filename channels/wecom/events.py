@@ -53,11 +53,9 @@ class Origin:
 
     @classmethod
     def of(cls, message: InboundMessage) -> "Origin":
-        """Reads it back."""
-        kept = message.reply
-        return cls(
-            kept["chat"], kept["group"] == "1", kept["req"], kept["run"], float(kept["at"]), kept["welcome"] == "1"
-        )
+        """Reads it back; what is missing (the entry was of another kind when the message came) is empty."""
+        chat, group, req_id, run, at, welcome = map(message.reply.get, ("chat", "group", "req", "run", "at", "welcome"))
+        return cls(chat or "", group == "1", req_id or "", run or "", float(at or 0), welcome == "1")
 
 
 def read_callback(frame: Frame, bot: Bot, now: float) -> InboundMessage | None:

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import hashlib
 import logging
+import math
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 
@@ -48,7 +49,7 @@ class Stream:
     told: str = ""
     begun: float | None = None
     shown: str = ""
-    shown_at: float = 0.0
+    shown_at: float = -math.inf
     closing: asyncio.Event = field(default_factory=asyncio.Event)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -232,9 +233,10 @@ class Streams:
 
     async def _worth_showing(self, stream: Stream) -> bool:
         """Waits until there is something new to show and it may be shown; False when nothing can be shown any more."""
+        now = self._now()
         if stream.muted:
-            await _within(stream.closing, stream.left(self._now()))
-        elif stream.begun is not None and await _within(stream.changed, stream.left(self._now())):
+            await _within(stream.closing, stream.left(now))
+        elif stream.begun is None or await _within(stream.changed, stream.left(now)):
             stream.changed.clear()
             now = self._now()
             due = max(stream.shown_at + REFRESH_SECONDS - now, self._quota.wait_to_refresh(stream.origin.chat, now))
@@ -246,6 +248,7 @@ class Streams:
         text = notices.THINKING if is_blank(text) else text
         if text == stream.shown:
             return
+        self._quota.take(stream.origin.chat, self._now())
         try:
             code = await self._frame(stream, text, finish=False)
         except ConnectionLost:
@@ -277,12 +280,11 @@ class Streams:
 
     async def _frame(self, stream: Stream, text: str, *, finish: bool) -> int:
         """One frame of the stream; its turn is held. Returns the errcode. Raises ConnectionLost, AckMissing."""
-        origin, now = stream.origin, self._now()
-        self._quota.take(origin.chat, now)
+        now = self._now()
         shown = {"id": stream.id, "finish": finish, "content": text}
         stream.finishing = stream.finishing or finish
         stream.begun, stream.shown_at = now if stream.begun is None else stream.begun, now
-        code = await self._connection.ask(RESPOND, {"msgtype": "stream", "stream": shown}, origin.req_id)
+        code = await self._connection.ask(RESPOND, {"msgtype": "stream", "stream": shown}, stream.origin.req_id)
         if code == 0:
             stream.shown, stream.finished = text, finish
         return code
