@@ -5,6 +5,7 @@ errors of its pipelines carry the whole command, so that of an error only its ty
 """
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable
@@ -138,22 +139,14 @@ class RedisLink:
         return result
 
     async def _tried(self, use: "Callable[[Redis], Awaitable[_Result]]", *, again: bool) -> _Result:
-        """`use`, tried `again` where the connection was closed: a server that was restarted closes idle ones."""
+        """`use`, tried `again` where the connection was closed: that of an idle one means no more than a restart."""
         from redis.exceptions import ConnectionError as Disconnected
 
-        await self._fresh(not again)
-        try:
-            return await use(self._client)
-        except Disconnected:
-            if not again:
-                raise
-        await self._fresh(True)
+        if again:
+            with contextlib.suppress(Disconnected):
+                return await use(self._client)
+        await self._client.connection_pool.disconnect(inuse_connections=False)
         return await use(self._client)
-
-    async def _fresh(self, wanted: bool) -> None:
-        """Lets go of idle connections, which may be dead, if `wanted`."""
-        if wanted:
-            await self._client.connection_pool.disconnect(inuse_connections=False)
 
     def _recovered(self) -> None:
         self._usable, self._error = True, None
@@ -198,7 +191,6 @@ def remedy(error: BaseException) -> str:
         ),
         ((exceptions.NoPermissionError,), "Redis 用户权限不足；请允许它读写 memory.redis.prefix 开头的键"),
         ((exceptions.BusyLoadingError,), "Redis 正在加载数据；加载完会自动恢复"),
-        ((exceptions.MaxConnectionsError,), "Redis 连接数已满；请调大 maxclients"),
         ((exceptions.OutOfMemoryError,), "Redis 内存已满；请调大 maxmemory，或设 maxmemory-policy 为 allkeys-lru"),
         ((exceptions.ReadOnlyError,), "这个 Redis 是只读副本；请让 memory.redis.url 指向主节点"),
         (
@@ -207,7 +199,7 @@ def remedy(error: BaseException) -> str:
         ),
         (
             (exceptions.ConnectionError, OSError),
-            "连不上 Redis；请检查它是否在运行，以及 memory.redis.url 的地址和端口",
+            "连不上 Redis；请检查它是否在运行、连接数是否已满（maxclients），以及 memory.redis.url 的地址和端口",
         ),
         ((exceptions.ResponseError,), "Redis 拒绝了命令；请查看 Redis 的日志"),
     )

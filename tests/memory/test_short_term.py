@@ -1,0 +1,633 @@
+"""Redis beside the files: what it holds, that it never changes a window, and what happens while it is not well."""
+
+import asyncio
+import contextlib
+import json
+import logging
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import hypothesis.strategies as st
+import pytest
+import redis
+from hypothesis import given
+from pydantic import ValidationError
+
+from memory import short_term
+from memory.conversation import ConversationId, Turn
+from memory.errors import StoreUnavailable
+from memory.memory import Memory
+from memory.redis_link import RedisLink, RedisSettings, RedisStatus
+from memory.short_term import LONGEST, Kept, NotKept, State, chained
+from memory.tail import without_repeats
+from memory.window import Window, WindowSettings
+from tests.memory.pool import AT, CONVERSATION, OTHER, TURNS, answer, examples, reset, user
+from tests.platforms.redis_server import BadRedis, RedisServer
+from tests.waiting import until
+
+SETTINGS = WindowSettings()
+ROOM = 100_000
+TIMEOUT = 0.3
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[RedisServer]:
+    """One server for all tests that leave it running."""
+    with RedisServer() as server:
+        yield server
+
+
+@pytest.fixture
+def server(shared: RedisServer) -> RedisServer:
+    """The same, empty."""
+    shared.client.flushall()
+    return shared
+
+
+@pytest.fixture
+def own() -> Iterator[RedisServer]:
+    """A server of the test's own, to be broken."""
+    with RedisServer() as server:
+        yield server
+
+
+def settings(url: str, **more: Any) -> RedisSettings:
+    return RedisSettings.model_validate({"url": url, "cooldown": "200ms", "timeout": "300ms", **more})
+
+
+@contextlib.asynccontextmanager
+async def remembering(workspace: Path, url: str, **more: Any) -> AsyncIterator[Memory]:
+    """A memory with this Redis, opened."""
+    memory = Memory(workspace, redis=settings(url, **more))
+    await memory.open()
+    try:
+        yield memory
+    finally:
+        await memory.close()
+
+
+async def seen(
+    memory: Memory, conversation: ConversationId = CONVERSATION, config: WindowSettings = SETTINGS
+) -> Window:
+    return await memory.window(conversation, config, question=None, room=ROOM)
+
+
+async def seen_without(workspace: Path, config: WindowSettings = SETTINGS) -> Window:
+    """The window of a memory that has no Redis."""
+    memory = Memory(workspace)
+    try:
+        return await seen(memory, config=config)
+    finally:
+        await memory.close()
+
+
+def talk(first: int, count: int) -> list[Turn]:
+    rounds = range(first, first + count)
+    return [t for i in rounds for t in (user(f"q{i}", f"第{i}个问题"), answer(f"a{i}", f"q{i}", f"第{i}个回答"))]
+
+
+def ids(elements: Sequence[bytes]) -> list[str]:
+    return [json.loads(element)["id"] for element in elements]
+
+
+def blind(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From now on a window that needs the file fails."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("read from the file")
+
+    monkeypatch.setattr(memory._store, "backwards", refuse)
+
+
+# ---- what Redis holds
+
+
+async def test_turns_stand_beside_the_files_state(tmp_path: Path, server: RedisServer) -> None:
+    async with remembering(tmp_path, server.url, prefix="p:") as memory:
+        await memory.remember(CONVERSATION, [user("q", "我叫钱七", name="钱")])
+        await memory.remember(CONVERSATION, [answer("a", "q", "你好")])
+        list_key, state_key = f"p:memory:{CONVERSATION}", f"p:state:{CONVERSATION}"
+        assert set(server.client.keys("*")) == {list_key.encode(), state_key.encode()}
+        first, second = (json.loads(each) for each in server.turns(CONVERSATION, "p:"))
+        assert (first["role"], first["text"], first["name"], first["n"]) == ("user", "我叫钱七", "钱", 0)
+        assert (second["role"], second["text"], second["to"], second["n"]) == ("assistant", "你好", "q", 1)
+        found = (tmp_path / "conversations" / CONVERSATION.lane.user / CONVERSATION.file_name).stat()
+        state = json.loads(server.client.get(state_key) or b"")
+        assert (state["size"], state["mtime_ns"]) == (found.st_size, found.st_mtime_ns)
+
+
+async def test_each_write_begins_the_ttl_anew(tmp_path: Path, server: RedisServer) -> None:
+    async with remembering(tmp_path, server.url, ttl="24h") as memory:
+        await memory.remember(CONVERSATION, talk(0, 1))
+        keys = server.client.keys("gateway:*")
+        for key in keys:
+            server.client.pexpire(key, 5000)
+        await memory.remember(CONVERSATION, talk(1, 1))
+        assert len(keys) == 2
+        assert all(86_000_000 < server.client.pttl(key) <= 86_400_000 for key in keys)
+
+
+async def test_windows_come_from_redis(tmp_path: Path, server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with remembering(tmp_path, server.url) as memory:
+        for i in range(20):
+            await memory.remember(CONVERSATION, talk(i, 1))
+        (question,) = await memory.remember(CONVERSATION, [user("q", "现在的问题")])
+        expected = await seen_without(tmp_path)
+        blind(memory, monkeypatch)
+        assert await seen(memory) == expected
+        window = await memory.window(CONVERSATION, SETTINGS, question=question, room=ROOM)
+        assert window.messages[-1].content == "第19个回答"
+
+
+async def test_a_reset_reaches_redis(tmp_path: Path, server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with remembering(tmp_path, server.url) as memory:
+        await memory.remember(CONVERSATION, talk(0, 1))
+        await memory.reset(CONVERSATION, "r", AT)
+        blind(memory, monkeypatch)
+        assert (await seen(memory)).messages == ()
+
+
+async def test_the_list_is_bounded_and_longer_windows_are_read_from_the_file(
+    tmp_path: Path, server: RedisServer
+) -> None:
+    wide = WindowSettings(max_messages=2 * LONGEST, max_tokens=ROOM)
+    async with remembering(tmp_path, server.url) as memory:
+        for i in range(LONGEST):
+            await memory.remember(CONVERSATION, talk(i, 1))
+        assert ids(server.turns(CONVERSATION)) == [turn.id for turn in talk(LONGEST // 2, LONGEST // 2)]
+        assert await seen(memory, config=wide) == await seen_without(tmp_path, wide)
+        assert len((await seen(memory, config=wide)).messages) == 2 * LONGEST - 2
+        server.client.delete(f"gateway:state:{CONVERSATION}")
+        await memory.remember(CONVERSATION, talk(LONGEST, 1))
+        assert len(server.turns(CONVERSATION)) == LONGEST, "written whole"
+
+
+async def test_what_lies_too_far_back_in_the_file_is_not_taken_from_redis(
+    tmp_path: Path, server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reader of the file gives up after some bytes; a list that reaches further is not used."""
+    async with remembering(tmp_path, server.url) as memory:
+        await memory.remember(CONVERSATION, talk(0, 3))
+        blind(memory, monkeypatch)
+        await seen(memory)
+        monkeypatch.setattr(short_term, "MAX_BYTES", 500)
+        with pytest.raises(AssertionError, match="read from the file"):
+            await seen(memory)
+
+
+# ---- never another window
+
+
+Damage = Callable[[redis.Redis, str, str], Any]
+
+
+def _replaced(client: redis.Redis, turns: str, index: int, **fields: Any) -> None:
+    element = json.loads(client.lindex(turns, index) or b"")
+    client.lset(turns, index, json.dumps({**element, **fields}))
+
+
+DAMAGE: dict[str, Damage] = {
+    "nothing": lambda client, turns, state: None,
+    "flushed": lambda client, turns, state: client.flushall(),
+    "no list": lambda client, turns, state: client.delete(turns),
+    "no state": lambda client, turns, state: client.delete(state),
+    "list is a text": lambda client, turns, state: (client.delete(turns), client.set(turns, "x")),
+    "state is a list": lambda client, turns, state: (client.delete(state), client.rpush(state, "x")),
+    "state is not JSON": lambda client, turns, state: client.set(state, b"\xff{"),
+    "state is another JSON": lambda client, turns, state: client.set(state, '{"size": 1}'),
+    "state of numbers as texts": lambda client, turns, state: client.set(
+        state, json.dumps({key: str(value) for key, value in json.loads(client.get(state) or b"").items()})
+    ),
+    "an older state": lambda client, turns, state: client.set(
+        state, json.dumps(json.loads(client.get(state) or b"") | {"mtime_ns": 1})
+    ),
+    "newest gone": lambda client, turns, state: client.rpop(turns),
+    "oldest gone": lambda client, turns, state: client.lpop(turns),
+    "another added": lambda client, turns, state: client.rpush(turns, client.lindex(turns, 0) or b""),
+    "newest changed": lambda client, turns, state: _replaced(client, turns, -1, text="从未说过"),
+    "third changed": lambda client, turns, state: _replaced(client, turns, -3, text="从未说过"),
+    "one is not JSON": lambda client, turns, state: client.lset(turns, -2, b"\xff"),
+    "one is another JSON": lambda client, turns, state: client.lset(turns, -2, b"[]"),
+    "another role": lambda client, turns, state: _replaced(client, turns, -1, role="system"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+async def test_damage_is_noticed_and_mended(tmp_path: Path, server: RedisServer, name: str) -> None:
+    keys = (f"gateway:memory:{CONVERSATION}", f"gateway:state:{CONVERSATION}")
+    async with remembering(tmp_path, server.url) as memory:
+        await memory.remember(CONVERSATION, talk(0, 4))
+        expected, whole = await seen_without(tmp_path), server.turns(CONVERSATION)
+        DAMAGE[name](server.client, *keys)
+        assert await seen(memory) == expected
+        assert server.turns(CONVERSATION) == whole, "written back"
+        DAMAGE[name](server.client, *keys)
+        await memory.remember(CONVERSATION, talk(4, 1))
+        assert await seen(memory) == await seen_without(tmp_path)
+        assert ids(server.turns(CONVERSATION)) == [turn.id for turn in talk(0, 5)]
+        assert memory.redis().state == "ok"
+
+
+def test_an_element_is_the_turn() -> None:
+    odd = [user("q\ud800", "\0\x85\u2028 \ud83d", name="", ids=("a", "b"), user="u"), reset("r")]
+    elements, crc = chained(odd, None)
+    assert list(Kept(elements, crc)) == odd[::-1]
+
+
+@examples(100)
+@given(TURNS, st.data())
+def test_a_damaged_list_gives_the_truth_or_nothing(turns: list[Turn], data: st.DataObject) -> None:
+    """However a list is cut, mixed or changed, what is read from it is a beginning of the true turns."""
+    elements, crc = chained(turns, None)
+    true = list(without_repeats(iter(turns[::-1])))
+    assert list(Kept(elements, crc)) == true
+    damaged = data.draw(st.lists(st.sampled_from(elements) | st.binary(max_size=5), max_size=len(elements) + 2))
+    read: list[Turn] = []
+    try:
+        read.extend(Kept(damaged, crc))
+    except NotKept:
+        return
+    assert read == true
+
+
+class _Story:
+    """What happens to one conversation, with Redis; `same` compares its window with that of the files."""
+
+    def __init__(self, workspace: Path, server: RedisServer, data: st.DataObject) -> None:
+        self._workspace, self._server, self._data = workspace, server, data
+        self._path = workspace / "conversations" / CONVERSATION.lane.user / CONVERSATION.file_name
+        self._saved: tuple[list[bytes], bytes | None] = ([], None)
+        self._keys = (f"gateway:memory:{CONVERSATION}", f"gateway:state:{CONVERSATION}")
+
+    async def run(self) -> None:
+        self._server.client.flushall()
+        async with remembering(self._workspace, self._server.url) as memory:
+            self._memory = memory
+            for _ in range(self._data.draw(st.integers(1, 6))):
+                await self._data.draw(
+                    st.sampled_from([self._say, self._say, self._elsewhere, self._harm, self._edit])
+                )()
+                await self._same()
+            assert memory.redis().state == "ok"
+
+    async def _say(self) -> None:
+        with contextlib.suppress(StoreUnavailable):
+            await self._memory.remember(CONVERSATION, self._data.draw(TURNS))
+
+    async def _elsewhere(self) -> None:
+        """Another process, without Redis, writes."""
+        other = Memory(self._workspace)
+        await other.remember(CONVERSATION, self._data.draw(TURNS))
+        await other.close()
+
+    async def _harm(self) -> None:
+        client, (turns, state) = self._server.client, self._keys
+        names = ["save", "restore", *(DAMAGE if client.llen(turns) > 2 else ["nothing", "flushed", "no list"])]
+        name = self._data.draw(st.sampled_from(names))
+        if name == "save":
+            self._saved = self._server.turns(CONVERSATION), client.get(state)  # type: ignore[assignment]
+        elif name == "restore":
+            elements, beside = self._saved
+            client.delete(turns, state)
+            if elements and beside is not None:
+                client.rpush(turns, *elements)
+                client.set(state, beside)
+        else:
+            DAMAGE[name](client, turns, state)
+            if client.type(turns) not in (b"list", b"none"):
+                await self._same()
+
+    async def _edit(self) -> None:
+        """A person or a crash was at the file."""
+        raw = self._path.read_bytes() if self._path.exists() else b""
+        place = self._data.draw(st.integers(0, len(raw)))
+        ways = [
+            raw[:place],
+            raw + b"- user: |\n    hand\n",
+            raw + b"- user: |-\n    torn",
+            raw[:place] + b"#" + raw[place:],
+        ]
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._path.write_bytes(self._data.draw(st.sampled_from(ways)))
+
+    async def _same(self) -> None:
+        config = WindowSettings(max_messages=self._data.draw(st.sampled_from([2, 6, 20])))
+        expected = await seen_without(self._workspace, config)
+        assert await seen(self._memory, config=config) == expected
+        assert await seen(self._memory, config=config) == expected, "after it was written back"
+
+
+@examples(40)
+@given(data=st.data())
+def test_the_window_is_that_of_the_file(
+    tmp_path_factory: pytest.TempPathFactory, shared: RedisServer, data: st.DataObject
+) -> None:
+    asyncio.run(_Story(tmp_path_factory.mktemp("story"), shared, data).run())
+
+
+async def test_two_gateways_on_one_workspace_and_one_redis(tmp_path: Path, server: RedisServer) -> None:
+    async with remembering(tmp_path, server.url) as one, remembering(tmp_path, server.url) as two:
+        for i in range(10):
+            await asyncio.gather(
+                *(each.remember(CONVERSATION, talk(2 * i + k, 1)) for k, each in enumerate((one, two)))
+            )
+            assert await seen(one) == await seen(two) == await seen_without(tmp_path)
+
+
+# ---- while Redis is not well
+
+
+def changes(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """The log lines about Redis, by their event."""
+    return [record.getMessage().split()[0] for record in caplog.records if "redis" in record.getMessage()]
+
+
+async def talked(memory: Memory, workspace: Path, first: int, count: int = 5) -> None:
+    """Rounds whose window is right and takes no longer than one attempt, bounded, and then nothing."""
+    begun = time.monotonic()
+    for i in range(first, first + count):
+        await memory.remember(CONVERSATION, talk(i, 1))
+        assert await seen(memory) == await seen_without(workspace)
+    assert time.monotonic() - begun < 2 * TIMEOUT + count * 0.2
+
+
+async def test_refused_and_back(tmp_path: Path, own: RedisServer, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    async with remembering(tmp_path, own.url) as memory:
+        await talked(memory, tmp_path, 0)
+        await memory.remember(OTHER, talk(0, 1))
+        own.kill()
+        await talked(memory, tmp_path, 5)
+        await memory.remember(OTHER, talk(1, 1))
+        status = memory.redis()
+        assert status.state == "down"
+        assert 0 < status.cooldown_left <= 0.2
+        assert "memory.redis.url" in status.remedy
+        own.start()
+        await asyncio.sleep(0.25)
+        await talked(memory, tmp_path, 10)
+        assert ids(own.turns(CONVERSATION)) == [turn.id for turn in talk(0, 15)], "what was said meanwhile, in order"
+        assert 86_000 < own.client.ttl(f"gateway:memory:{CONVERSATION}") <= 86_400
+        assert own.turns(OTHER) == []
+        await seen(memory, OTHER)
+        assert ids(own.turns(OTHER)) == [turn.id for turn in talk(0, 2)], "written before it is read"
+        assert changes(caplog) == ["redis_up", "redis_down", "redis_up"]
+        assert memory.redis() == RedisStatus("ok")
+
+
+async def test_a_restart_between_two_messages_goes_unnoticed(
+    tmp_path: Path, own: RedisServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The idle connections are dead then; that is no failure of the server."""
+    caplog.set_level(logging.INFO)
+    async with remembering(tmp_path, own.url) as memory:
+        await talked(memory, tmp_path, 0, 1)
+        own.kill()
+        own.start()
+        await talked(memory, tmp_path, 1, 1)
+        assert len(own.turns(CONVERSATION)) == 4
+        assert changes(caplog) == ["redis_up"]
+
+
+async def test_frozen_and_thawed(tmp_path: Path, own: RedisServer, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    async with remembering(tmp_path, own.url, cooldown="1s") as memory:
+        await talked(memory, tmp_path, 0)
+        own.freeze()
+        begun = time.monotonic()
+        await memory.remember(CONVERSATION, talk(5, 1))
+        assert TIMEOUT * 0.9 < time.monotonic() - begun < 2 * TIMEOUT
+        begun = time.monotonic()
+        await talked(memory, tmp_path, 6, 4)
+        assert time.monotonic() - begun < TIMEOUT, "nothing is tried"
+        assert "没有按时回应" in memory.redis().remedy
+        own.thaw()  # what was sent before it froze is carried out now, late
+        await asyncio.sleep(1.0)
+        await talked(memory, tmp_path, 10)
+        assert ids(own.turns(CONVERSATION)) == [turn.id for turn in talk(0, 15)]
+        assert changes(caplog) == ["redis_up", "redis_down", "redis_up"]
+
+
+async def test_a_full_redis(tmp_path: Path, own: RedisServer, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    async with remembering(tmp_path, own.url) as memory:
+        await talked(memory, tmp_path, 0)
+        own.client.config_set("maxmemory", 1)
+        await talked(memory, tmp_path, 5)
+        await asyncio.sleep(0.25)
+        await talked(memory, tmp_path, 10)
+        assert "maxmemory" in memory.redis().remedy
+        own.client.config_set("maxmemory", 0)
+        await asyncio.sleep(0.25)
+        await talked(memory, tmp_path, 15)
+        assert len(own.turns(CONVERSATION)) == 40
+        assert changes(caplog) == ["redis_up", "redis_down", "redis_up"]
+    assert "第" not in caplog.text, "no text"
+    assert str(CONVERSATION) not in caplog.text, "no key"
+
+
+async def test_a_read_only_replica(tmp_path: Path, own: RedisServer, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    async with remembering(tmp_path, own.url) as memory:
+        await talked(memory, tmp_path, 0)
+        own.client.replicaof("127.0.0.1", str(own.port))
+        await talked(memory, tmp_path, 5)
+        await asyncio.sleep(0.25)
+        await talked(memory, tmp_path, 10)
+        assert "只读" in memory.redis().remedy
+        own.client.replicaof("NO", "ONE")
+        await asyncio.sleep(0.25)
+        await talked(memory, tmp_path, 15)
+        assert changes(caplog) == ["redis_up", "redis_down", "redis_up"], "reads that succeed are no recovery"
+
+
+BAD: dict[str, tuple[dict[str, Any], str]] = {
+    "black hole": ({}, "没有按时回应"),
+    "hangs up": ({"close": True}, "连不上"),
+    "loading": ({"answer": b"-LOADING Redis is loading the dataset in memory\r\n"}, "正在加载"),
+    "wants a password": ({"answer": b"-NOAUTH Authentication required.\r\n"}, "密码"),
+    "no right": ({"answer": b"-NOPERM this user has no permissions\r\n"}, "权限"),
+    "too many clients": ({"answer": b"-ERR max number of clients reached\r\n"}, "maxclients"),
+    "no Redis": ({"answer": b"HTTP/1.1 400 Bad Request\r\n\r\n"}, "指向的是 Redis"),
+    "rubbish": ({"answer": b"*2\r\n:x\r\n$zz\r\n"}, "Redis"),
+    "other errors": ({"answer": b"-ERR no such thing\r\n"}, "日志"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+async def test_one_attempt_per_pause(tmp_path: Path, name: str, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    kind, remedy = BAD[name]
+    async with BadRedis(**kind) as bad, remembering(tmp_path, bad.url, cooldown="500ms", timeout="100ms") as memory:
+        assert bad.connections == 1
+        begun = time.monotonic()
+        while time.monotonic() - begun < 1.2:
+            conversations = [CONVERSATION.lane.with_agent(f"agent-{i}") for i in range(10)]
+            number = int(1e6 * time.monotonic())
+            await asyncio.gather(*(memory.remember(each, talk(number, 1)) for each in conversations))
+            windows = await asyncio.gather(*(seen(memory, each) for each in conversations))
+            assert all(window.messages[-1].content == f"第{number}个回答" for window in windows)
+            await asyncio.sleep(0.02)
+        assert 2 <= bad.connections <= 1 + (time.monotonic() - begun) / 0.5
+        assert remedy in memory.redis().remedy
+        assert changes(caplog) == ["redis_down"]
+
+
+async def test_many_at_once_meet_a_frozen_redis(tmp_path: Path, own: RedisServer) -> None:
+    """Those that wait for a connection try nothing once the first has failed."""
+    conversations = [CONVERSATION.lane.with_agent(f"agent-{i}") for i in range(40)]
+    async with remembering(tmp_path, own.url, cooldown="15s") as memory:
+        await asyncio.gather(*(memory.remember(each, talk(0, 1)) for each in conversations))
+        own.freeze()
+        begun = time.monotonic()
+        await asyncio.gather(*(memory.remember(each, talk(1, 1)) for each in conversations))
+        assert time.monotonic() - begun < 2 * TIMEOUT + 0.4
+        assert memory.redis().state == "down"
+        own.thaw()
+        assert own.client.info("stats")["total_connections_received"] <= 12
+
+
+async def test_a_cancelled_use_is_no_failure(tmp_path: Path, own: RedisServer) -> None:
+    async with remembering(tmp_path, own.url, timeout="5s") as memory:
+        await memory.remember(CONVERSATION, talk(0, 1))
+        own.freeze()
+        tasks = [asyncio.create_task(seen(memory)) for _ in range(3)]
+        tasks.append(asyncio.create_task(memory.remember(CONVERSATION, talk(1, 1))))
+        await asyncio.sleep(0.1)
+        for task in tasks:
+            task.cancel()
+        assert all(
+            isinstance(each, asyncio.CancelledError) for each in await asyncio.gather(*tasks, return_exceptions=True)
+        )
+        own.thaw()
+        assert memory.redis().state == "ok"
+        await talked(memory, tmp_path, 2)
+        assert ids(own.turns(CONVERSATION)) == [turn.id for turn in talk(0, 7)]
+
+
+async def test_a_cancelled_probe_does_not_stand_in_the_way(tmp_path: Path) -> None:
+    async with BadRedis() as bad:
+        link = RedisLink(settings(bad.url, cooldown="100ms", timeout="5s"))
+        for expected in (1, 2):
+            task = asyncio.create_task(link.write(lambda client: client.delete("x")))
+            await until(lambda expected=expected: bad.connections == expected)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            assert not link.writable
+            await asyncio.sleep(0.11)
+            assert link.writable
+        await link.close()
+
+
+async def test_no_secret_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    with RedisServer("--requirepass", "right") as server:
+        url = f"redis://:SECRETCANARY@127.0.0.1:{server.port}/0"
+        async with remembering(tmp_path, url) as memory:
+            await memory.remember(CONVERSATION, talk(0, 1))
+            assert "密码" in memory.redis().remedy
+            assert "SECRETCANARY" not in repr(memory.redis()) + repr(settings(url))
+        assert "SECRETCANARY" not in caplog.text
+        async with remembering(tmp_path, f"redis://:right@127.0.0.1:{server.port}/1") as memory:
+            await memory.remember(CONVERSATION, talk(1, 1))
+            assert memory.redis().state == "ok"
+
+
+async def test_writing_after_the_store_is_closed_is_no_failure_of_redis(
+    tmp_path: Path, server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory = Memory(tmp_path, redis=settings(server.url))
+    await memory.open()
+    append = memory._store.append
+
+    async def append_and_close(*args: Any) -> list[Turn]:
+        written = await append(*args)
+        await memory._store.close()
+        return written
+
+    monkeypatch.setattr(memory._store, "append", append_and_close)
+    assert len(await memory.remember(CONVERSATION, talk(0, 1))) == 2
+    assert memory.redis().state == "ok"
+    await memory.close()
+
+
+# ---- forgetting
+
+
+async def test_forgetting(tmp_path: Path, own: RedisServer) -> None:
+    async with remembering(tmp_path, own.url) as memory:
+        store = memory._short_term
+        assert store is not None
+        await memory.remember(CONVERSATION, talk(0, 1))
+        await memory.remember(OTHER, talk(0, 1))
+        assert await store.forget(CONVERSATION)
+        assert sorted(own.client.keys("*")) == [f"gateway:{kind}:{OTHER}".encode() for kind in ("memory", "state")]
+
+
+async def test_forgetting_while_redis_is_away_is_made_up_for(tmp_path: Path, own: RedisServer) -> None:
+    async with remembering(tmp_path, own.url) as memory:
+        store = memory._short_term
+        assert store is not None
+        await memory.remember(CONVERSATION, talk(0, 1))
+        own.freeze()
+        assert not await store.forget(CONVERSATION)
+        own.thaw()
+        own.client.set(f"gateway:memory:{CONVERSATION}", "still there")
+        await asyncio.sleep(0.25)
+        await memory.remember(OTHER, talk(0, 1))
+        assert sorted(own.client.keys("*")) == [f"gateway:{kind}:{OTHER}".encode() for kind in ("memory", "state")]
+
+
+# ---- settings
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://127.0.0.1:6379/0",
+        "redis://:p%40ss@h",
+        "rediss://u:p@h:1/15?ssl_cert_reqs=none",
+        "unix:///run/redis.sock?db=1",
+    ],
+)
+def test_addresses(url: str) -> None:
+    assert settings(url).url.get_secret_value() == url
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["127.0.0.1:6379", "http://CANARY@h", "redis://", "redis://h:CANARY", "redis://h/CANARY", "unix://", "redis://h:0"],
+)
+def test_what_is_no_address(url: str) -> None:
+    with pytest.raises(ValidationError, match="redis://127") as caught:
+        settings(url)
+    assert "CANARY" not in str(caught.value)
+
+
+def test_without_an_address_redis_is_off_and_not_imported(tmp_path: Path) -> None:
+    code = (
+        "import asyncio, sys, pathlib; import gateway.app; from memory.memory import Memory;"
+        "from memory.redis_link import RedisSettings as R; m = Memory(pathlib.Path(sys.argv[1]), redis=R(url=''));"
+        "asyncio.run(m.open()); asyncio.run(m.close()); print(m.redis().state, 'redis' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, check=False, text=True)
+    assert done.stdout.split() == ["off", "False"], done.stderr
+
+
+def test_a_state_is_numbers_or_nothing() -> None:
+    good = '{"size": 1, "mtime_ns": 2, "start": 0, "crc": null}'
+    assert State.read(good.encode()) == State(1, 2, 0, None)
+    for bad in (
+        "",
+        "[]",
+        "1",
+        "{}",
+        good.replace("2", "2.0"),
+        good.replace("1", "true"),
+        good.replace("}", ', "x": 1}'),
+    ):
+        assert State.read(bad.encode()) is None, bad
