@@ -145,7 +145,16 @@ class Pipeline:
         except Exception as error:  # border of one turn: the user is told, the lane goes on
             log.error("turn failed lane=%s turn=%d error=%r", work.group.newest.message.lane, work.group.turn, error)
             log.debug("turn failed", exc_info=True)
-            await self._fail(work.group, "failed")
+            await self._fail_at_the_border(work.group)
+
+    async def _fail_at_the_border(self, group: Group) -> None:
+        """Whoever waits is told even when nothing can be recorded; then a restart takes the turn up again."""
+        try:
+            await self._fail(group, "failed")
+        except Exception as error:
+            log.error("failure not recorded turn=%d error=%r", group.turn, error)
+            self._tell(group, Failed(self._snapshots.now().texts.get("failed")))
+            self._tell(group, Silent())
 
     async def _refuse(self, group: Group, name: str) -> None:
         """A fixed answer instead of a model's; refusals of a flood are told once a minute."""

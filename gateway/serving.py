@@ -70,7 +70,7 @@ def _welcome(app: App, config: Path) -> str:
     if settings.demo_stands_in:
         lines += [
             "  现在由离线的演示模型回答。接入真实模型：在 "
-            f"{config}/.env 写入 OPENAI_BASE_URL、OPENAI_API_KEY、OPENAI_MODEL，然后重新启动",
+            f"{config}/.env 写入 OPENAI_BASE_URL、OPENAI_API_KEY、OPENAI_MODEL，两秒内生效",
             "    例如 DeepSeek：https://api.deepseek.com/v1，通义千问：https://dashscope.aliyuncs.com/compatible-mode/v1",
         ]
     lines += [f"  提示：{note}" for note in settings.notes]

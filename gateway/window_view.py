@@ -15,7 +15,7 @@ _ROLES = {"user": "用户", "assistant": "助手", "tool": "工具", "reset": "�
 async def window_view(
     conversation: ConversationId, snapshot: Snapshot, memory: Memory, entry: str
 ) -> dict[str, Any] | None:
-    """The form of ``window --json`` (CONTRACT §3); None for a conversation without a file or without its agent."""
+    """The form of ``window --json``; None for a conversation without a file or without its agent."""
     if conversation.agent not in snapshot.agents or await memory.info(conversation) is None:
         return None
     agent = snapshot.agents.get(conversation.agent)

@@ -18,7 +18,7 @@ from memory.yamlform import BOUNDARY, read_item, sealed, split, torn
 
 BLOCK, LARGEST_BLOCK = 16 << 10, 1 << 20
 MAX_ITEMS, MAX_BYTES = 2000, 2 << 20
-"""What one reader looks at before it gives up (DESIGN §4)."""
+"""What one reader looks at before it gives up."""
 
 REPEAT_WITHIN = 32
 """An item is a repeat if among the 32 readable items before it one has its id (or names it in `ids`), or is the final

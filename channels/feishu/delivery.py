@@ -23,6 +23,8 @@ SEND_SECONDS = 30.0
 APP_RATE, APP_BURST = 45.0, 5
 CHAT_RATE = 4.0
 """Below the platform's 50 a second per app and 5 a second per chat, which all bots of the chat share."""
+APP_PACED_SECONDS = 60.0
+"""How long the app's rate is kept to after the platform refused one too many; some tenants may send far more."""
 
 _MOST_TRIES = 12
 _MOST_FAILURES = 3
@@ -67,6 +69,7 @@ class Delivery:
         self._rng = rng
         self._app_pace = Pace(APP_RATE, APP_BURST)
         self._chat_pace = Pace(CHAT_RATE)
+        self._app_paced_until = float("-inf")
 
     async def send(self, part: Part) -> str:
         """Sends one part as an answer to its message; returns the new message's id. Raises SendError."""
@@ -83,7 +86,8 @@ class Delivery:
         attempt = _Attempt(part, in_thread=bool(part.message.reply.get("thread")))
         for _ in range(_MOST_TRIES):
             await self._wait_turn(self._chat_pace, attempt.chat, deadline)
-            await self._wait_turn(self._app_pace, "", deadline)
+            if self._now() < self._app_paced_until:
+                await self._wait_turn(self._app_pace, "", deadline)
             try:
                 number = await self._post(attempt)
             except TokenError as error:
@@ -117,6 +121,7 @@ class Delivery:
             case Remedy.WAIT_APP:
                 seconds = error.retry_after or 1 + self._rng()
                 self._app_pace.pause("", self._now(), seconds)
+                self._app_paced_until = self._now() + seconds + APP_PACED_SECONDS
                 if self._now() + seconds >= deadline:
                     raise SendLimited(str(error), seconds) from error
                 return attempt

@@ -208,6 +208,20 @@ async def test_many_chats_are_served_side_by_side(fake: FakeFeishu, feishu: Feis
     assert fake.counts["token"] == 1
 
 
+async def test_the_app_is_paced_only_after_the_platform_refused_one_too_many(
+    fake: FakeFeishu, feishu: FeishuChannel
+) -> None:
+    async def burst(first: int) -> float:
+        begun = time.monotonic()
+        await asyncio.gather(*(feishu.send(part(message(f"oc_{n}", f"om_{n}"), "答")) for n in range(first, first + 60)))
+        return time.monotonic() - begun
+
+    assert await burst(0) < 1, "sixty answers need not wait for a limit nobody has hit"
+    fake.faults.append(("/im/v1/messages", 429, 99991400, "too many requests"))
+    await feishu.send(part(message("oc_limit", "om_limit"), "答"))
+    assert await burst(100) > 1, "then the app keeps below the known rate"
+
+
 def test_pace_holds_rate_and_burst() -> None:
     pace = Pace(rate=45, burst=5)
     passed = [pace.take("", 0.0) for _ in range(200)]
