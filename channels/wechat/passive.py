@@ -58,6 +58,10 @@ class Times:
     look: float = 0.02
 
 
+TIMES = Times()
+"""Below the platform's 5 s."""
+
+
 class Passive:
     """The replies of one account. `now` counts seconds."""
 
@@ -68,7 +72,7 @@ class Passive:
         self._shelf = shelf
         self._texts = texts
         self._now = now
-        self._times = times or Times()
+        self._times = times or TIMES
         self._people: OrderedDict[LaneKey, Person] = OrderedDict()
         self._held = 0
         self._closed = False
