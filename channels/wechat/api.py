@@ -105,6 +105,7 @@ class WeChatApi:
             raise ApiError(f"status {status}, {len(raw)} bytes", remedy)
         code = int_at(answer, "errcode", 0)
         if code == 0:
+            self._troubles.clear("network")
             return answer
         if code in ADMIN_REMEDIES:
             self._troubles.report("api", f"{ADMIN_REMEDIES[code]}（错误码 {code}）")
@@ -132,7 +133,7 @@ class WeChatApi:
         if error.code in (40164, 61004):
             return TokenRefused(str(error))  # the trouble is reported already
         if error.remedy in (Remedy.ASK_AGAIN, Remedy.WAIT):
-            self._troubles.report("token", "暂时无法从微信取得访问令牌，正在重试；请检查网络与 api-base-url")
+            self._troubles.report("network", "暂时无法从微信取得访问令牌，正在重试；请检查网络与 api-base-url")
             return TokenUnavailable(str(error))
         self._troubles.report("token", f"微信拒绝了 app-id 或 app-secret（错误码 {error.code}），请核对后重启")
         return TokenRefused(str(error))

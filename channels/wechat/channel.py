@@ -86,6 +86,7 @@ class WeChatChannel:
         except SendDeferred:
             self._passive.defer(part.message)
             raise
+        self._passive.sent(part)
         return ""
 
     def progress(self, message: InboundMessage, event: Progress) -> None:

@@ -243,7 +243,13 @@ class Passive:
         if not written:
             self.defer(part.message)
             raise SendDeferred("it waits for the next contact")
+        self.sent(part)
+
+    def sent(self, part: Part) -> None:
+        """A part reached the person; the next one, if there is one, is on its way: who asks for it now asks for that."""
         self.done(part.message)
+        if part.number + 1 < part.total:
+            self._person(part.message.lane).promise(part.message.id, self._now())
 
     def defer(self, message: InboundMessage) -> None:
         """The rest of the answer to this message goes to the shelf."""

@@ -254,6 +254,15 @@ async def test_a_fetch_word_with_nothing_waiting_is_a_message(platform: WeChatPl
     assert await stage.answer(message, "答复") == ["sent"]
 
 
+async def test_a_fetch_word_while_parts_are_being_sent_is_no_question(platform: WeChatPlatform, stage: Stage) -> None:
+    message = await heard(platform, stage)
+    await stage.channel.send(part(message, "第一段", 0, 2))
+    assert await platform.ask("oA", "继续") == ("", 1)
+    await stage.channel.send(part(message, "第二段", 1, 2))
+    assert [call.text for call in platform.sent] == ["第一段", "第二段"]
+    assert stage.messages == [message]
+
+
 # ---- quota
 
 

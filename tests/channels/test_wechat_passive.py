@@ -181,6 +181,21 @@ async def test_a_long_answer_comes_part_by_part_in_order(platform: WeChatPlatfor
     assert stage.shelf == []
 
 
+async def test_a_fetch_word_right_after_the_first_part_fetches_the_second(
+    platform: WeChatPlatform, stage: Stage
+) -> None:
+    """The gateway has noted the first part and not yet come to the second."""
+    asking = asyncio.create_task(platform.ask("oA", "长文"))
+    message = await stage.taken("长文")
+    await stage.channel.send(Part(message=message, text="第一段", number=0, total=2, key="k0"))
+    assert await asking == (f"第一段\n\n{MORE}", 1)
+    fetching = asyncio.create_task(platform.ask("oA", "继续"))
+    await asyncio.sleep(0.1)
+    await stage.channel.send(Part(message=message, text="第二段", number=1, total=2, key="k1"))
+    assert await fetching == ("第二段", 1)
+    assert stage.messages == [message]
+
+
 async def test_an_answer_becomes_ready_while_another_message_is_open(platform: WeChatPlatform, stage: Stage) -> None:
     slow = await promised(platform, stage)
     asking = asyncio.create_task(platform.ask("oA", "第二个问题"))
