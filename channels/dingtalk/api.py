@@ -80,6 +80,7 @@ class DingTalkApi:
         answer = load_object(raw) or {}
         errcode = int_at(answer, "errcode", _NO_CODE)
         if status < 400 and errcode == 0:
+            self._troubles.clear("network")
             return
         remedy = webhook_remedy(status, None if errcode == _NO_CODE else errcode)
         self._report(remedy, str(errcode))
@@ -126,6 +127,7 @@ class DingTalkApi:
         status, raw = await self._post(URL(self._base + path), to_json(body), headers, seconds)
         answer = load_object(raw)
         if answer is not None and status < 400:
+            self._troubles.clear("network")
             return answer
         code = one_line(text_at(answer or {}, "code"), 100)
         remedy = api_remedy(status, code)
@@ -174,7 +176,7 @@ class DingTalkApi:
 
     def _token_error(self, error: ApiError) -> TokenError:
         if error.remedy in (Remedy.ASK_AGAIN, Remedy.WAIT):
-            self._troubles.report("token", "暂时无法从钉钉取得访问令牌，正在重试；请检查网络与 api-base-url")
+            self._troubles.report("network", "暂时无法从钉钉取得访问令牌，正在重试；请检查网络与 api-base-url")
             return TokenUnavailable(str(error))
         detail = f"钉钉拒绝了 client-id 或 client-secret（{error.code}），请核对后重启"
         self._troubles.report("token", detail)

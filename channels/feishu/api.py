@@ -121,6 +121,7 @@ class FeishuApi:
         answer = load_object(raw)
         code = int_at(answer, "code", -1) if answer is not None else -1
         if answer is not None and code == 0 and status < 400:
+            self._troubles.clear("network")
             return answer
         if code in ADMIN_REMEDIES:
             self._troubles.report("api", f"{ADMIN_REMEDIES[code]}（错误码 {code}）")
@@ -145,7 +146,7 @@ class FeishuApi:
 
     def _token_error(self, error: ApiError) -> TokenError:
         if error.remedy in (Remedy.ASK_AGAIN, Remedy.WAIT_APP) or error.code < 0:
-            self._troubles.report("token", "暂时无法从飞书取得访问令牌，正在重试；请检查网络与 api-base-url")
+            self._troubles.report("network", "暂时无法从飞书取得访问令牌，正在重试；请检查网络与 api-base-url")
             return TokenUnavailable(str(error))
         self._troubles.report("token", f"飞书拒绝了 app-id 或 app-secret（错误码 {error.code}），请核对后重启")
         return TokenRefused(str(error))
