@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Self
 import aiohttp
 import pytest
 
+from tests.platforms.tcp_proxy import TcpProxy
 from tests.scenarios.gateway import Gateway
 
 Payload = Any
@@ -64,8 +65,8 @@ class Platform(abc.ABC):
     idempotent: ClassVar[bool] = False
     """Whether a part sent twice is seen once."""
     token_expires: ClassVar[bool] = True
-    acknowledges: ClassVar[bool] = True
-    """Whether the platform is told that a message was received."""
+    proxy: TcpProxy
+    """Between the gateway and the platform."""
 
     @abc.abstractmethod
     async def __aenter__(self) -> Self: ...

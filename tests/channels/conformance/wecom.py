@@ -1,6 +1,7 @@
 """WeCom's 智能机器人 for the suite: long connection."""
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 from typing import Any, Self
 
@@ -8,6 +9,7 @@ import pytest
 
 from channels.wecom import delivery, exchange
 from tests.channels.conformance.platform import Payload, Platform
+from tests.platforms.tcp_proxy import TcpProxy
 from tests.platforms.wecom_bot import FakeWeComBot, Frame
 from tests.scenarios.gateway import Gateway
 from tests.waiting import until
@@ -31,15 +33,18 @@ class WeComConnection(Platform):
     token_expires = False
 
     async def __aenter__(self) -> Self:
-        self.fake = await FakeWeComBot().__aenter__()
+        async with contextlib.AsyncExitStack() as stack:
+            self.fake = await stack.enter_async_context(FakeWeComBot())
+            self.proxy = await stack.enter_async_context(TcpProxy(self.fake.port))
+            self._stack = stack.pop_all()
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        await self.fake.__aexit__(*exc)
+        await self._stack.aclose()
 
     def entry(self) -> dict[str, Any]:
-        fake = self.fake
-        return {"enabled": True, "bot-id": fake.bot_id, "secret": fake.secret, "websocket-url": fake.url}
+        address = f"ws://127.0.0.1:{self.proxy.port}"
+        return {"enabled": True, "bot-id": self.fake.bot_id, "secret": self.fake.secret, "websocket-url": address}
 
     async def connected(self) -> None:
         await until(lambda: self.fake.connected, what="subscribed")
