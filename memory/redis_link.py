@@ -73,8 +73,8 @@ class RedisStatus:
 class RedisLink:
     """One Redis, used when it is well.
 
-    After a failure nothing is tried for `cooldown` seconds, over the whole process; then one write is, and only its
-    success makes Redis usable again: a read-only replica and a full server answer reads.
+    After a failure nothing is tried for `cooldown` seconds, over the whole process; then one attempt is. Only one that
+    writes tells that Redis is usable again: a read-only replica and a full server answer reads.
     """
 
     def __init__(self, settings: RedisSettings, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -93,8 +93,8 @@ class RedisLink:
         return self._usable
 
     @property
-    def writable(self) -> bool:
-        """Whether a write would be tried now."""
+    def due(self) -> bool:
+        """Whether something would be tried now."""
         return self._usable or self._clock() >= self._next_try
 
     def status(self) -> RedisStatus:
@@ -104,18 +104,29 @@ class RedisLink:
         left = max(self._next_try - self._clock(), 0.0)
         return RedisStatus("down", round(left, 1), remedy(self._error) if self._error else "")
 
-    async def read(self, use: "Callable[[Redis], Awaitable[_Result]]") -> _Result | None:
-        """What `use` gives; None where Redis is not usable or fails."""
-        return await self._bounded(use, probing=False) if self._usable else None
+    async def use(self, work: "Callable[[Redis], Awaitable[_Result]]") -> _Result | None:
+        """What `work` gives; None where Redis is not usable, too busy, or fails.
 
-    async def write(self, use: "Callable[[Redis], Awaitable[_Result]]") -> _Result | None:
-        """The same for a `use` that writes; after the pause it is the attempt that finds out whether Redis is back."""
-        if self._usable:
-            return await self._bounded(use, probing=False)
-        if not self.writable:
+        Takes no longer than twice the time-out: once for a connection to be free, once for `work`.
+        """
+        if not self._usable:
             return None
+        try:
+            async with asyncio.timeout(self._timeout):
+                await self._slots.acquire()
+        except TimeoutError:
+            return None
+        try:
+            return await self._bounded(work, probing=False) if self._usable else None
+        finally:
+            self._slots.release()
+
+    async def attempt(self, work: "Callable[[Redis], Awaitable[_Result]]") -> _Result | None:
+        """The same for `work` that writes, which after the pause is tried to find out whether Redis is back."""
+        if self._usable or not self.due:
+            return await self.use(work)
         self._next_try = self._clock() + self._cooldown
-        return await self._bounded(use, probing=True)
+        return await self._bounded(work, probing=True)
 
     async def close(self) -> None:
         """Closes every connection."""
@@ -125,12 +136,10 @@ class RedisLink:
         except Exception as error:  # border: a Redis that does not close cleanly keeps nothing from stopping
             log.debug("redis_not_closed error=%s", type(error).__name__)
 
-    async def _bounded(self, use: "Callable[[Redis], Awaitable[_Result]]", *, probing: bool) -> _Result | None:
+    async def _bounded(self, work: "Callable[[Redis], Awaitable[_Result]]", *, probing: bool) -> _Result | None:
         try:
-            async with asyncio.timeout(self._timeout), self._slots:
-                if not (probing or self._usable):
-                    return None
-                result = await self._tried(use, again=not probing)
+            async with asyncio.timeout(self._timeout):
+                result = await self._tried(work, again=not probing)
         except Exception as error:  # border: nothing that Redis does may cost an answer
             self._failed(error, probing=probing)
             return None
@@ -138,15 +147,15 @@ class RedisLink:
             self._recovered()
         return result
 
-    async def _tried(self, use: "Callable[[Redis], Awaitable[_Result]]", *, again: bool) -> _Result:
-        """`use`, tried `again` where the connection was closed: that of an idle one means no more than a restart."""
+    async def _tried(self, work: "Callable[[Redis], Awaitable[_Result]]", *, again: bool) -> _Result:
+        """`work`, tried `again` where the connection was closed: that of an idle one means no more than a restart."""
         from redis.exceptions import ConnectionError as Disconnected
 
         if again:
             with contextlib.suppress(Disconnected):
-                return await use(self._client)
+                return await work(self._client)
         await self._client.connection_pool.disconnect(inuse_connections=False)
-        return await use(self._client)
+        return await work(self._client)
 
     def _recovered(self) -> None:
         self._usable, self._error = True, None

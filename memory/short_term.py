@@ -215,7 +215,7 @@ class ShortTerm:
 
     async def open(self) -> None:
         """Finds out whether Redis is well."""
-        await self._link.write(lambda client: client.delete(f"{self._prefix}state:"))
+        await self._link.attempt(lambda client: client.delete(f"{self._prefix}state:"))
 
     async def close(self) -> None:
         """Closes the connections."""
@@ -229,17 +229,17 @@ class ShortTerm:
 
     async def stamp(self, conversation: ConversationId) -> Stamp | None:
         """The file before an append; None without one, or while Redis is left alone. Raises StoreUnavailable."""
-        return await self._store.run(lambda: self._stamp(conversation)) if self._link.writable else None
+        return await self._store.run(lambda: self._stamp(conversation)) if self._link.due else None
 
     def _stamp(self, conversation: ConversationId) -> Stamp | None:
         with contextlib.suppress(OSError), opened_folder(self._workspace, FOLDER, conversation.lane.user) as folder:
             return Stamp.of(os.stat(conversation.file_name, dir_fd=folder, follow_symlinks=False))
         return None
 
-    def _after(self, conversation: ConversationId, before: Stamp | None, written: Sequence[Turn]) -> Stamp | None:
+    def _after(self, conversation: ConversationId, before: Stamp, written: Sequence[Turn]) -> Stamp | None:
         """The file after an append; None if something else than this happened to it."""
         after = self._stamp(conversation)
-        if before is None or after is None or before.inode != after.inode:
+        if after is None or before.inode != after.inode:
             return None
         return after if after.size == before.size + sum(len(write_item(turn)) for turn in written) else None
 
@@ -264,24 +264,23 @@ class ShortTerm:
 
     async def appended(self, conversation: ConversationId, before: Stamp | None, written: Sequence[Turn]) -> None:
         """Takes over what was just appended to the file that was as `before`."""
-        if not written or not self._link.writable:
+        if not written or not self._link.due:
             return
-        try:
-            after = await self._store.run(lambda: self._after(conversation, before, written))
-        except StoreError:  # closed since the append, which counts
-            return
+        with contextlib.suppress(StoreError):  # closed since the append, which counts
+            if not (before and self._link.usable and await self._extended(conversation, before, written)):
+                await self._rewrite(conversation)
 
-        async def use(client: "Redis") -> bool:
-            await self._settle(client)
-            extended = before and after and await self._extend(client, conversation, before, after, written)
-            return extended or await self._rewrite(client, conversation)
-
-        await self._link.write(use)
+    async def _extended(self, conversation: ConversationId, before: Stamp, written: Sequence[Turn]) -> bool:
+        """Whether the list was of the file before the append, and now is of the file after it. Raises StoreError."""
+        after = await self._store.run(lambda: self._after(conversation, before, written))
+        if after is None:
+            return False
+        return bool(await self._link.use(lambda client: self._extend(client, conversation, before, after, written)))
 
     async def _extend(
         self, client: "Redis", conversation: ConversationId, before: Stamp, after: Stamp, written: Sequence[Turn]
     ) -> bool:
-        """Adds to the list, if it is of the file before; whether it did."""
+        """Adds to the list, if that is of the file before; whether it did."""
         turns, beside = self._keys(conversation)
         async with client.pipeline(transaction=False) as pipe:
             pipe.get(beside)
@@ -299,14 +298,14 @@ class ShortTerm:
             pushed, *_ = await _results(pipe)
         return pushed is not None
 
-    async def _rewrite(self, client: "Redis", conversation: ConversationId) -> bool:
-        """Writes the list whole, from the file; whether there was one."""
-        try:
-            listing = await self._store.run(lambda: self._newest(conversation))
-        except StoreError:  # the store is closed
-            return False
-        if listing is None:
-            return False
+    async def _rewrite(self, conversation: ConversationId) -> None:
+        """Writes the list whole, from the file if there is one. Raises StoreError."""
+        listing = await self._store.run(lambda: self._newest(conversation)) if self._link.due else None
+        if listing is not None:
+            await self._link.attempt(lambda client: self._put(client, conversation, listing))
+
+    async def _put(self, client: "Redis", conversation: ConversationId, listing: Listing) -> None:
+        await self._settle(client)
         turns, beside = self._keys(conversation)
         async with client.pipeline(transaction=True) as pipe:
             pipe.delete(turns)
@@ -315,7 +314,6 @@ class ShortTerm:
                 pipe.pexpire(turns, self._ttl)
             pipe.set(beside, listing.state.json(), px=self._ttl)
             await _results(pipe)
-        return True
 
     # ---- reading
 
@@ -331,7 +329,8 @@ class ShortTerm:
         result = await self._store.run(lambda: reader(partial(self._store.backwards, conversation)))
         whole = kept is not None and len(kept.elements) >= LONGEST
         if self._link.usable and not whole:
-            await self._link.write(lambda client: self._rewrite(client, conversation))
+            with contextlib.suppress(StoreError):  # closed since it was read
+                await self._rewrite(conversation)
         return result
 
     async def _kept(self, conversation: ConversationId) -> Listing | None:
@@ -339,7 +338,7 @@ class ShortTerm:
         stamp = await self._store.run(lambda: self._stamp(conversation)) if self._link.usable else None
         if stamp is None:
             return None
-        listing = await self._link.read(lambda client: self._listing(client, conversation))
+        listing = await self._link.use(lambda client: self._listing(client, conversation))
         return listing if listing is not None and listing.state.fits(stamp) else None
 
     async def _listing(self, client: "Redis", conversation: ConversationId) -> Listing | None:
@@ -358,7 +357,7 @@ class ShortTerm:
         self._owed[conversation] = None
         if len(self._owed) > OWED:
             del self._owed[next(iter(self._owed))]
-        return bool(await self._link.write(self._settle))
+        return bool(await self._link.attempt(self._settle))
 
     async def _settle(self, client: "Redis") -> bool:
         """Deletes what is still to be deleted."""

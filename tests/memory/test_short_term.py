@@ -32,6 +32,7 @@ from tests.waiting import until
 SETTINGS = WindowSettings()
 ROOM = 100_000
 TIMEOUT = 0.3
+"""Seconds, where a test waits for it; elsewhere it is long enough for a busy machine."""
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +57,7 @@ def own() -> Iterator[RedisServer]:
 
 
 def settings(url: str, **more: Any) -> RedisSettings:
-    return RedisSettings.model_validate({"url": url, "cooldown": "200ms", "timeout": "300ms", **more})
+    return RedisSettings.model_validate({"url": url, "cooldown": "200ms", "timeout": "3s", **more})
 
 
 @contextlib.asynccontextmanager
@@ -347,7 +348,7 @@ def changes(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 async def talked(memory: Memory, workspace: Path, first: int, count: int = 5) -> None:
-    """Rounds whose window is right and takes no longer than one attempt, bounded, and then nothing."""
+    """Rounds whose window is right; all of them together wait for Redis no longer than one attempt may take."""
     begun = time.monotonic()
     for i in range(first, first + count):
         await memory.remember(CONVERSATION, talk(i, 1))
@@ -395,15 +396,13 @@ async def test_a_restart_between_two_messages_goes_unnoticed(
 
 async def test_frozen_and_thawed(tmp_path: Path, own: RedisServer, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    async with remembering(tmp_path, own.url, cooldown="1s") as memory:
+    async with remembering(tmp_path, own.url, cooldown="1s", timeout="300ms") as memory:
         await talked(memory, tmp_path, 0)
         own.freeze()
         begun = time.monotonic()
         await memory.remember(CONVERSATION, talk(5, 1))
         assert TIMEOUT * 0.9 < time.monotonic() - begun < 2 * TIMEOUT
-        begun = time.monotonic()
         await talked(memory, tmp_path, 6, 4)
-        assert time.monotonic() - begun < TIMEOUT, "nothing is tried"
         assert "没有按时回应" in memory.redis().remedy
         own.thaw()  # what was sent before it froze is carried out now, late
         await asyncio.sleep(1.0)
@@ -480,7 +479,7 @@ async def test_one_attempt_per_pause(tmp_path: Path, name: str, caplog: pytest.L
 async def test_many_at_once_meet_a_frozen_redis(tmp_path: Path, own: RedisServer) -> None:
     """Those that wait for a connection try nothing once the first has failed."""
     conversations = [CONVERSATION.lane.with_agent(f"agent-{i}") for i in range(40)]
-    async with remembering(tmp_path, own.url, cooldown="15s") as memory:
+    async with remembering(tmp_path, own.url, cooldown="15s", timeout="300ms") as memory:
         await asyncio.gather(*(memory.remember(each, talk(0, 1)) for each in conversations))
         own.freeze()
         begun = time.monotonic()
@@ -513,13 +512,13 @@ async def test_a_cancelled_probe_does_not_stand_in_the_way(tmp_path: Path) -> No
     async with BadRedis() as bad:
         link = RedisLink(settings(bad.url, cooldown="100ms", timeout="5s"))
         for expected in (1, 2):
-            task = asyncio.create_task(link.write(lambda client: client.delete("x")))
+            task = asyncio.create_task(link.attempt(lambda client: client.delete("x")))
             await until(lambda expected=expected: bad.connections == expected)
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-            assert not link.writable
+            assert not link.due
             await asyncio.sleep(0.11)
-            assert link.writable
+            assert link.due
         await link.close()
 
 
@@ -569,7 +568,7 @@ async def test_forgetting(tmp_path: Path, own: RedisServer) -> None:
 
 
 async def test_forgetting_while_redis_is_away_is_made_up_for(tmp_path: Path, own: RedisServer) -> None:
-    async with remembering(tmp_path, own.url) as memory:
+    async with remembering(tmp_path, own.url, timeout="300ms") as memory:
         store = memory._short_term
         assert store is not None
         await memory.remember(CONVERSATION, talk(0, 1))
