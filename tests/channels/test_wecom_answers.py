@@ -276,6 +276,7 @@ async def test_a_stop_of_the_gateway_ends_streams_with_a_notice_and_the_answer_c
         await wecom.send(part(message, "全文"))
         assert fake.pushed("ZhangSan") == ["全文"]
         assert len(fake.finished("r1")) == 1
+        assert fake.frames[-1]["cmd"] == "aibot_send_msg", "a callback of before is not answered"
 
 
 async def test_while_draining_an_answer_still_ends_its_stream(
@@ -298,6 +299,33 @@ async def test_a_stream_too_old_is_ended_and_its_answer_comes_by_itself(
     await wecom.send(part(asked, "半句再加一句"))
     assert fake.pushed("wrG1") == ["半句再加一句"]
     assert len(fake.finished("r1")) == 1
+
+
+async def test_an_answer_that_comes_while_its_stream_is_given_up(
+    fake: FakeWeComBot, wecom: WeComBotChannel, asked: InboundMessage, clock: Clock
+) -> None:
+    await begun(fake, wecom, asked, "半句")
+    fake.delay = lambda frame: 0.2
+    clock.ahead = 340
+    wecom.progress(asked, Delta("再"))
+    await until(lambda: any(map(finishes, fake.frames)))
+    await wecom.send(part(asked, "全文"))
+    assert len(fake.finished("r1")) == 1
+    assert fake.pushed("wrG1") == ["全文"]
+
+
+async def test_a_stop_does_not_write_over_an_answer_that_is_on_its_way(fake: FakeWeComBot, recorder: Recorder) -> None:
+    async with running(fake, recorder) as wecom:
+        await until(lambda: wecom.health().ok)
+        await fake.says("你好", req_id="r1")
+        message = await recorder.next()
+        await begun(fake, wecom, message, "半句")
+        fake.delay = lambda frame: 0.3
+        sending = asyncio.create_task(wecom.send(part(message, "全文")))
+        await until(lambda: any(map(finishes, fake.frames)))
+        sending.cancel()
+        await asyncio.gather(sending, return_exceptions=True)
+    assert [frame["body"]["stream"]["content"] for frame in fake.frames if finishes(frame)] == ["全文"]
 
 
 async def test_a_callback_older_than_a_day_is_not_answered_but_sent(

@@ -304,6 +304,23 @@ async def test_a_late_ack_is_not_taken_for_the_next_one(monkeypatch: pytest.Monk
     assert not wire.reasons
 
 
+async def test_only_misses_in_a_row_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("channels.wecom.exchange.ACK_SECONDS", 0.02)
+    wire = Wire()
+    for round_ in range(2):
+        with pytest.raises(AckMissing):
+            await wire.exchange.ask("x", f"a{round_}")
+        heard = asyncio.create_task(wire.exchange.ask("x", f"b{round_}"))
+        await asyncio.sleep(0)
+        wire.ack(f"b{round_}")
+        await heard
+    assert not wire.reasons
+    for round_ in range(2):
+        with pytest.raises(AckMissing):
+            await wire.exchange.ask("x", f"c{round_}")
+    assert wire.reasons == ["2 acknowledgements missing"]
+
+
 async def test_a_dead_socket_fails_all_that_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     wire = Wire()
     waiting = [asyncio.create_task(wire.exchange.ask("x", name)) for name in "aab"]
