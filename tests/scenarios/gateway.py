@@ -21,6 +21,7 @@ from typing import Any, Self
 
 import aiohttp
 import yaml
+from aiohttp import web
 
 from gateway.app import App
 from gateway.live_settings import LiveSettings
@@ -124,6 +125,24 @@ def texts(feishu: FakeFeishu, asked: str | None = None) -> list[str]:
 def asked(model: ModelServer) -> list[list[tuple[str, str]]]:
     """Role and text of each message of each request, without the system message."""
     return [[(each["role"], each["content"]) for each in request["messages"][1:]] for request in model.requests]
+
+
+@contextlib.asynccontextmanager
+async def held(model: ModelServer, text: str) -> AsyncIterator[asyncio.Event]:
+    """Questions that hold `text` get no answer before the event is set (at the latest at the end)."""
+    respond, released = model._respond, asyncio.Event()
+
+    async def wait_first(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+        if text in str(body["messages"][-1]["content"]):
+            await released.wait()
+        return await respond(request, body)
+
+    model._respond = wait_first  # type: ignore[method-assign]
+    try:
+        yield released
+    finally:
+        released.set()
+        model._respond = respond  # type: ignore[method-assign]
 
 
 def id_of(event: Mapping[str, Any]) -> str:

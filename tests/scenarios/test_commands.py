@@ -8,7 +8,7 @@ from memory.conversation import user_id
 from tests.platforms.feishu_server import FakeFeishu, mention
 from tests.platforms.model_server import ModelServer
 from tests.scenarios.conversation_files import said
-from tests.scenarios.gateway import Inside, asked, texts
+from tests.scenarios.gateway import Inside, asked, held, texts
 from tests.waiting import until
 
 BOT = mention(1, "ou_bot", "助手", "bot")
@@ -101,13 +101,13 @@ async def test_behind_a_mention_only_the_own_conversation_ends(
 async def test_reading_overtakes_an_answer_and_new_keeps_its_place(
     gateway: Inside, model: ModelServer, feishu: FakeFeishu
 ) -> None:
-    model.delay = lambda messages: 0.6 if "慢" in str(messages[-1]["content"]) else 0.0
-    slow = await gateway.feishu_event("慢慢想，我叫张三")
-    await until(lambda: model.requests)
-    new = await gateway.feishu_event("/new")
-    assert "/new" in await gateway.feishu_says("/help")
-    assert not texts(feishu, slow)
-    assert not texts(feishu, new), "/new waits for the answer before it"
+    async with held(model, "慢"):
+        slow = await gateway.feishu_event("慢慢想，我叫张三")
+        await until(lambda: model.requests)
+        new = await gateway.feishu_event("/new")
+        assert "/new" in await gateway.feishu_says("/help")
+        assert not texts(feishu, slow)
+        assert not texts(feishu, new), "/new waits for the answer before it"
     await until(lambda: texts(feishu, new))
     assert texts(feishu, slow) == ["答复：慢慢想，我叫张三"]
     assert [role for role, _ in await gateway.said()] == ["user", "assistant", "reset"]

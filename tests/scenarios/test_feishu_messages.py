@@ -12,7 +12,17 @@ import pytest
 
 from tests.platforms.feishu_server import FakeFeishu, encrypt, mention, message_event, sign
 from tests.platforms.model_server import ModelServer
-from tests.scenarios.gateway import ENCRYPT_KEY, VERIFICATION_TOKEN, Inside, asked, feishu_entry, id_of, shown, texts
+from tests.scenarios.gateway import (
+    ENCRYPT_KEY,
+    VERIFICATION_TOKEN,
+    Inside,
+    asked,
+    feishu_entry,
+    held,
+    id_of,
+    shown,
+    texts,
+)
 from tests.waiting import until
 
 BOT = mention(1, "ou_bot", "助手", "bot")
@@ -210,7 +220,7 @@ async def test_the_address_check(gateway: Inside, feishu: FakeFeishu) -> None:
     url = gateway.url("/feishu")
     status, body, took = await feishu.post_webhook(url, challenge, encrypt_key=ENCRYPT_KEY)
     assert (status, json.loads(body)) == (200, {"challenge": "c-0001"})
-    assert took < 1
+    assert took < 3
     unsigned = json.dumps({"encrypt": encrypt(ENCRYPT_KEY, json.dumps(challenge))})
     async with aiohttp.ClientSession() as session, session.post(url, data=unsigned) as response:
         assert await response.json() == {"challenge": "c-0001"}
@@ -281,7 +291,7 @@ async def test_an_error_inside_is_never_told(
         event = message_event("你好呀")
         status, body, took = await feishu.post_webhook(gateway.url("/feishu"), event, encrypt_key=ENCRYPT_KEY)
         assert (status, json.loads(body)) == (200, {})
-        assert took < 1
+        assert took < 3
         await until(lambda: texts(feishu, id_of(event)))
         assert texts(feishu) == ["抱歉，刚才出了点问题，请稍后再试。"]
     assert await gateway.feishu_says("再来") == "答复：再来"
@@ -312,24 +322,21 @@ async def test_an_answer_goes_where_its_question_came_from(
     tmp_path: Path, model: ModelServer, feishu: FakeFeishu
 ) -> None:
     """B23: whoever writes meanwhile, allowed or not, in a group or not, sees nothing of it."""
-    model.delay = lambda messages: 0.5 if "秘密" in str(messages) else 0.0
     over = {"channels": {"feishu": {"dm-policy": "allowlist", "allow-from": ["ou_a", "ou_c"]}}}
     async with Inside(tmp_path, model, over, feishu=feishu) as gateway:
         await bot_known(feishu)
-        secret = await gateway.feishu_event("我的秘密", "ou_a")
-        await until(lambda: model.requests)
-        others = [
-            await gateway.feishu_event("我是谁都行", "ou_b"),
-            await gateway.feishu_event("你好呀", "ou_c"),
-            await gateway.feishu_event("@_user_1 群里问", "ou_a", **group(BOT)),
-        ]
+        async with held(model, "秘密"):
+            secret = await gateway.feishu_event("我的秘密", "ou_a")
+            await until(lambda: model.requests)
+            others = [
+                await gateway.feishu_says("我是谁都行", "ou_b"),
+                await gateway.feishu_says("你好呀", "ou_c"),
+                await gateway.feishu_says("@_user_1 群里问", "ou_a", **group(BOT)),
+            ]
         await until(lambda: texts(feishu, secret))
         assert texts(feishu, secret) == ["答复：我的秘密"]
-        assert [texts(feishu, number) for number in others] == [
-            ["抱歉，你还没有使用权限，请联系管理员。"],
-            ["答复：你好呀"],
-            ["答复：群里问"],
-        ]
+        assert others == ["抱歉，你还没有使用权限，请联系管理员。", "答复：你好呀", "答复：群里问"]
+        assert len(texts(feishu)) == 4
         assert "秘密" not in json.dumps(model.requests[1:], ensure_ascii=False), "nor does the model, for anybody else"
 
 

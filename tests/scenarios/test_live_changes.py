@@ -3,22 +3,25 @@
 import asyncio
 import contextlib
 import time
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from gateway.live_settings import LiveSettings
 from tests.platforms.feishu_server import FakeFeishu
-from tests.platforms.model_server import Chunks, ModelServer, delta
-from tests.scenarios.gateway import Gateway, Inside, asked
+from tests.platforms.model_server import ModelServer
+from tests.scenarios.gateway import Gateway, Inside, asked, held
 from tests.waiting import until, until_told
 
 
-async def taken_over(gateway: Inside) -> None:
-    """Waits until the running gateway has the config that is written."""
-    before = gateway.app.live.current
+@contextlib.asynccontextmanager
+async def taken_over(gateway: Inside) -> AsyncIterator[None]:
+    """What is written inside is what the gateway runs with behind it."""
+    before, snapshots = gateway.app.live.current, gateway.app._snapshots
+    yield
     await until(lambda: gateway.app.live.current is not before, what="take-over")
-    await asyncio.sleep(0.05)  # the models of the new settings are made in a task
+    await until(lambda: snapshots.now().settings is gateway.app.live.current, what="models of the new settings")
 
 
 async def problems(gateway: Gateway) -> list[str]:
@@ -32,15 +35,15 @@ async def test_window_prompt_texts_and_admins(gateway: Inside, model: ModelServe
     for n in range(6):
         await gateway.chat("u", f"第{n}个问题")
     assert len(asked(model)[-1]) == 11
-    await gateway.change(
-        {
-            "agent": {"context": {"window": {"max-messages": 4, "keep-recent": 2}}},
-            "texts": {"help": "自定的帮助"},
-            "admins": ["ou_boss"],
-        },
-        {"general-agent": {"prompt": "你是新的助手。PROMPT-CHANGED"}},
-    )
-    await taken_over(gateway)
+    async with taken_over(gateway):
+        await gateway.change(
+            {
+                "agent": {"context": {"window": {"max-messages": 4, "keep-recent": 2}}},
+                "texts": {"help": "自定的帮助"},
+                "admins": ["ou_boss"],
+            },
+            {"general-agent": {"prompt": "你是新的助手。PROMPT-CHANGED"}},
+        )
     await gateway.chat("u", "改了之后")
     turns = [("user", "第5个问题"), ("assistant", "答复：第5个问题"), ("user", "改了之后")]
     assert asked(model)[-1] == turns
@@ -57,8 +60,8 @@ async def test_a_larger_window_shows_what_was_trimmed(tmp_path: Path, model: Mod
         for n in range(6):
             await gateway.chat("u", f"第{n}个问题")
         assert len(asked(model)[-1]) == 3
-        await gateway.change({"agent": {"context": {"window": {"max-messages": 20}}}})
-        await taken_over(gateway)
+        async with taken_over(gateway):
+            await gateway.change({"agent": {"context": {"window": {"max-messages": 20}}}})
         await gateway.chat("u", "现在呢")
         assert asked(model)[-1][0] == ("user", "第0个问题")
         assert len(asked(model)[-1]) == 13
@@ -67,13 +70,13 @@ async def test_a_larger_window_shows_what_was_trimmed(tmp_path: Path, model: Mod
 async def test_agents_and_rules_come_and_go(gateway: Inside, model: ModelServer) -> None:
     assert (await gateway.chat("u", "今天下雨吗")).agent == "general-agent"
     weather = {"description": "天气", "prompt": "PROMPT-WEATHER", "intents": {"keywords": ["下雨"]}}
-    await gateway.change({}, {"weather-agent": weather})
-    await taken_over(gateway)
+    async with taken_over(gateway):
+        await gateway.change({}, {"weather-agent": weather})
     assert (await gateway.chat("u", "今天下雨吗")).agent == "weather-agent"
     assert "weather-agent" in (await gateway.chat("u", "/agents")).text
     del gateway.agents["weather-agent"]
-    await asyncio.to_thread((gateway.config / "agents" / "weather-agent.yaml").unlink)
-    await taken_over(gateway)
+    async with taken_over(gateway):
+        await asyncio.to_thread((gateway.config / "agents" / "weather-agent.yaml").unlink)
     said = await gateway.chat("u", "那明天呢")
     assert (said.agent, said.reason) == ("general-agent", "默认"), "an agent that is gone is not sticky"
 
@@ -98,43 +101,40 @@ async def test_a_broken_file_changes_nothing_and_says_so(gateway: Inside, model:
 
 
 async def test_an_answer_under_way_ends_on_the_old_model(gateway: Inside, model: ModelServer) -> None:
-    pieces = [delta(piece) for piece in "一二三四五六七八"] + [delta(finish="stop")]
-    model.answers = [Chunks(pieces, pause=0.1)]
-    said = ""
-    async with ModelServer() as other, contextlib.aclosing(gateway.stream("u", "慢慢说")) as events:
-        async for name, data in events:
-            said += data["text"] if name == "delta" else ""
-            if said == "一" and name == "delta":
+    async with ModelServer() as other:
+        async with held(model, "慢慢说") as released:
+            slow = asyncio.create_task(gateway.chat("u", "慢慢说"))
+            await until(lambda: model.requests)
+            async with taken_over(gateway):
                 await gateway.change({"models": {"main": {"base-url": other.base_url, "model": "fake-other"}}})
-                await taken_over(gateway)
-                assert (await gateway.chat("other", "已换了吗")).text == "答复：已换了吗"
-                assert other.requests[-1]["model"] == "fake-other"
-                assert model.running == 1
-        assert said == "一二三四五六七八"
-        items = await asyncio.to_thread(lambda: sorted(path.read_text() for path in gateway.files()))
-        assert any("一二三四五六七八" in text for text in items)
+            assert (await gateway.chat("other", "已换了吗")).text == "答复：已换了吗"
+            assert other.requests[-1]["model"] == "fake-other"
+            assert not slow.done()
+            released.set()
+            assert (await slow).text == "答复：慢慢说"
         assert (await gateway.chat("u", "然后呢")).text == "答复：然后呢"
+        assert asked(other)[-1] == [("user", "慢慢说"), ("assistant", "答复：慢慢说"), ("user", "然后呢")]
         assert len(model.requests) == 1
 
 
 async def test_policies_and_limits(gateway: Inside, model: ModelServer, feishu: FakeFeishu) -> None:
     assert await gateway.feishu_says("你好呀") == "答复：你好呀"
-    await gateway.change({"channels": {"feishu": {"dm-policy": "allowlist", "allow-from": ["ou_li"]}}})
-    await taken_over(gateway)
+    async with taken_over(gateway):
+        await gateway.change({"channels": {"feishu": {"dm-policy": "allowlist", "allow-from": ["ou_li"]}}})
     assert "没有使用权限" in await gateway.feishu_says("你好呀")
     assert await gateway.feishu_says("你好呀", "ou_li") == "答复：你好呀"
-    await gateway.change({"limits": {"max-text-bytes": 30}})
-    await taken_over(gateway)
+    async with taken_over(gateway):
+        await gateway.change({"limits": {"max-text-bytes": 30}})
     assert "太长" in await gateway.feishu_says("长" * 11, "ou_li")
-    await gateway.change({"limits": {"messages-per-minute": 1}})
-    await taken_over(gateway)
+    async with taken_over(gateway):
+        await gateway.change({"limits": {"messages-per-minute": 1}})
     await gateway.feishu_says("你好呀", "ou_li")
     assert "太快" in await gateway.feishu_says("你好呀", "ou_li")
 
 
 async def test_what_needs_a_restart_is_told_and_waits(gateway: Inside) -> None:
-    await gateway.change({"server": {"drain": "7s"}, "texts": {"help": "新的帮助"}})
-    await taken_over(gateway)
+    async with taken_over(gateway):
+        await gateway.change({"server": {"drain": "7s"}, "texts": {"help": "新的帮助"}})
     assert (await gateway.chat("u", "/help")).text == "新的帮助"
     assert gateway.app.live.current.server.drain == 5.0
     _, status = await gateway.get("/api/status")

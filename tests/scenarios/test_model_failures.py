@@ -10,7 +10,7 @@ import pytest
 
 from tests.platforms.feishu_server import FakeFeishu
 from tests.platforms.model_server import Chunks, ModelServer, Raw, delta
-from tests.scenarios.gateway import CANARY, Inside, asked, free_port, texts
+from tests.scenarios.gateway import CANARY, Inside, asked, free_port, held, texts
 from tests.waiting import until
 
 FRIENDLY = {
@@ -24,17 +24,15 @@ QUICK = {"models": {"main": {"timeout": "300ms", "total-timeout": "1500ms"}}}
 
 async def test_one_slow_answer_holds_up_nobody_else(gateway: Inside, model: ModelServer, feishu: FakeFeishu) -> None:
     """B33: others are answered, webhooks acknowledged; the slow person's next message comes after the slow answer."""
-    model.delay = lambda messages: 2.0 if "慢" in str(messages[-1]["content"]) else 0.05
-    slow = await gateway.feishu_event("慢慢想", "ou_slow")
-    await until(lambda: model.requests)
-    begun = time.monotonic()
-    after = await gateway.feishu_event("接着问", "ou_slow")
-    people = [gateway.feishu_says("快问", f"ou_{n}") for n in range(5)] + [
-        gateway.say("web", "快问", f"u{n}") for n in range(5)
-    ]
-    assert await asyncio.gather(*people) == ["答复：快问"] * 10
-    assert time.monotonic() - begun < 1.5
-    assert not texts(feishu, slow)
+    async with held(model, "慢"):
+        slow = await gateway.feishu_event("慢慢想", "ou_slow")
+        await until(lambda: model.requests)
+        after = await gateway.feishu_event("接着问", "ou_slow")
+        people = [gateway.say("feishu", "快问", f"ou_{n}") for n in range(5)]
+        people += [gateway.say("web", "快问", f"u{n}") for n in range(5)]
+        assert await asyncio.gather(*people) == ["答复：快问"] * 10
+        assert not texts(feishu, slow)
+        assert not texts(feishu, after)
     await until(lambda: texts(feishu, after))
     assert [text for text in texts(feishu) if "快问" not in text] == ["答复：慢慢想", "答复：接着问"]
 
@@ -55,7 +53,7 @@ async def test_overload_is_told(tmp_path: Path, model: ModelServer) -> None:
     async with Inside(tmp_path, model, over) as gateway:
         begun = time.monotonic()
         answers = await asyncio.gather(*(gateway.chat(f"u{n}", "问") for n in range(8)))
-        assert time.monotonic() - begun < 3
+        assert time.monotonic() - begun < 6
         assert {answer.error for answer in answers} == {FRIENDLY["busy"], FRIENDLY["timeout"]}
         assert len(model.requests) < 8
         assert (await gateway.chat("u0", "现在呢")).text == "答复：现在呢"
@@ -94,7 +92,7 @@ async def test_refusals(  # noqa: PLR0917 - pytest passes them by name
         model.fail = list(fails)
         begun = time.monotonic()
         said = await gateway.say(way, "第一问，说说看")
-        assert time.monotonic() - begun < 2.5
+        assert time.monotonic() - begun < 5
         assert said == (FRIENDLY[told] if told else "答复：第一问，说说看")
         assert 1 <= len(model.requests) <= 4
         assert calls in (None, len(model.requests))
@@ -138,7 +136,7 @@ async def test_a_model_that_hangs(tmp_path: Path, model: ModelServer) -> None:
         model.delay = lambda messages: 30.0
         begun = time.monotonic()
         assert (await gateway.chat("u", "第一问")).error == FRIENDLY["timeout"]
-        assert time.monotonic() - begun < 2.5
+        assert time.monotonic() - begun < 5
         model.delay = lambda messages: 0.0
         assert (await gateway.chat("u", "第二问")).text == "答复：第二问"
 
@@ -151,7 +149,7 @@ async def test_nobody_listens_where_the_model_should_be(tmp_path: Path, model: M
     ) as gateway:
         begun = time.monotonic()
         said = await gateway.chat("u", "第一问")
-        assert time.monotonic() - begun < 3
+        assert time.monotonic() - begun < 6
         assert said.error in FRIENDLY.values()
         assert not model.requests
 

@@ -6,24 +6,20 @@ from pathlib import Path
 
 import pytest
 
-from tests.platforms.feishu_server import FakeFeishu
-from tests.platforms.model_server import Message, ModelServer
+from tests.platforms.feishu_server import FakeFeishu, message_event
+from tests.platforms.model_server import ModelServer
 from tests.scenarios.conversation_files import checked
-from tests.scenarios.gateway import Inside, Process, asked, texts
-from tests.waiting import until
+from tests.scenarios.gateway import Inside, Process, asked, held, texts
+from tests.waiting import until, until_told
 
 SLOW = "慢慢想"
 
 
-def slow_at_first(messages: list[Message]) -> float:
-    return 0.4 if messages[-1]["content"] == SLOW else 0.0
-
-
 async def test_what_waits_becomes_one_turn(gateway: Inside, model: ModelServer, feishu: FakeFeishu) -> None:
-    model.delay = slow_at_first
-    first = await gateway.feishu_event(SLOW)
-    await until(lambda: model.requests)
-    queued = [await gateway.feishu_event(text) for text in ("上海的", "Python", "25k")]
+    async with held(model, SLOW):
+        first = await gateway.feishu_event(SLOW)
+        await until(lambda: model.requests)
+        queued = [await gateway.feishu_event(text) for text in ("上海的", "Python", "25k")]
     await until(lambda: texts(feishu, queued[-1]))
     assert texts(feishu, first) == [f"答复：{SLOW}"]
     assert asked(model)[1:] == [[("user", SLOW), ("assistant", f"答复：{SLOW}"), ("user", "上海的\nPython\n25k")]]
@@ -34,22 +30,22 @@ async def test_what_waits_becomes_one_turn(gateway: Inside, model: ModelServer, 
     assert items[3].meta["to"] == queued[0]
     assert "ids" not in items[0].meta
     for number in queued:  # none of them is handled once more
-        assert await gateway.deliver(_again(number))
+        again = message_event("Python", open_id="ou_zhang", chat_id="oc_ou_zhang", message_id=number)
+        assert await gateway.deliver(again)
     await gateway.feishu_says("还有吗")
     assert len(model.requests) == 3
 
 
-def _again(number: str) -> dict[str, object]:
-    from tests.platforms.feishu_server import message_event
-
-    return message_event("Python", open_id="ou_zhang", chat_id="oc_ou_zhang", message_id=number)
-
-
 async def test_every_reader_of_a_merged_turn_sees_its_answer(gateway: Inside, model: ModelServer) -> None:
-    model.delay = slow_at_first
-    first = asyncio.create_task(gateway.chat("u", SLOW))
-    await until(lambda: model.requests)
-    queued = [asyncio.create_task(gateway.chat("u", text)) for text in ("甲", "乙")]
+    async def waiting() -> int:
+        number: int = (await gateway.get("/api/status"))[1]["queue"]["waiting"]
+        return number
+
+    async with held(model, SLOW):
+        first = asyncio.create_task(gateway.chat("u", SLOW))
+        await until(lambda: model.requests)
+        queued = [asyncio.create_task(gateway.chat("u", text)) for text in ("甲", "乙")]
+        await until_told(waiting, 3)
     assert (await first).text == f"答复：{SLOW}"
     said = [await each for each in queued]
     assert said[0].text == said[1].text
@@ -60,11 +56,11 @@ async def test_every_reader_of_a_merged_turn_sees_its_answer(gateway: Inside, mo
 async def test_never_across_a_command_or_to_another_agent(
     gateway: Inside, model: ModelServer, feishu: FakeFeishu
 ) -> None:
-    model.delay = slow_at_first
-    await gateway.feishu_event(SLOW)
-    await until(lambda: model.requests)
-    for text in ("一", "二", "/new", "三", "帮我推荐岗位", "四"):
-        last = await gateway.feishu_event(text)
+    async with held(model, SLOW):
+        await gateway.feishu_event(SLOW)
+        await until(lambda: model.requests)
+        for text in ("一", "二", "/new", "三", "帮我推荐岗位", "四"):
+            last = await gateway.feishu_event(text)
     await until(lambda: texts(feishu, last))
     assert [messages[-1][1] for messages in asked(model)] == [SLOW, "一\n二", "三", "帮我推荐岗位\n四"]
     assert asked(model)[2] == [("user", "三")], "/new stands between them"
@@ -116,7 +112,7 @@ async def test_twenty_at_once_and_twenty_other_people(tmp_path: Path, model: Mod
 
 
 async def test_debounce_waits_for_the_rest_of_a_thought(tmp_path: Path, model: ModelServer, feishu: FakeFeishu) -> None:
-    async with Inside(tmp_path, model, {"conversations": {"debounce": "400ms"}}, feishu=feishu) as gateway:
+    async with Inside(tmp_path, model, {"conversations": {"debounce": "1s"}}, feishu=feishu) as gateway:
         for text in ("我想找", "上海的", "Python 岗"):
             last = await gateway.feishu_event(text)
             await asyncio.sleep(0.05)
@@ -142,11 +138,12 @@ async def test_debounce_ends_though_the_clock_steps_back(tmp_path: Path, model: 
 
 async def test_a_merged_turn_is_the_same_after_a_kill(tmp_path: Path, model: ModelServer, feishu: FakeFeishu) -> None:
     """What was taken as one turn stays one turn, whatever came in meanwhile."""
-    model.delay = lambda messages: 20.0 if messages[-1]["content"] != SLOW else 0.4
     async with Process(tmp_path, model, feishu=feishu) as gateway:
-        await gateway.feishu_event(SLOW)
-        await until(lambda: model.requests)
-        queued = [await gateway.feishu_event(text) for text in ("甲", "乙")]
+        async with held(model, SLOW):
+            await gateway.feishu_event(SLOW)
+            await until(lambda: model.requests)
+            queued = [await gateway.feishu_event(text) for text in ("甲", "乙")]
+            model.delay = lambda messages: 60.0 if messages[-1]["content"] != SLOW else 0.0
         await until(lambda: len(model.requests) == 2)
         later = await gateway.feishu_event("丙")
         await gateway.kill()
