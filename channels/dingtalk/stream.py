@@ -116,7 +116,7 @@ class Stream:
                 continue
             if link is None:
                 return
-            await self._leave(left, _LEAVE_SECONDS)
+            await self._until_stopped(self._leave(left, _LEAVE_SECONDS))
             await self._until_stopped(self._serve(link))
             # A server that takes connections only to close them must not be asked again and again.
             failures = 0 if link.seconds() >= STABLE_SECONDS else failures
@@ -133,9 +133,9 @@ class Stream:
                 await link.over.wait()
 
     async def _leave(self, links: set[Link], grace: float) -> None:
-        for link in list(links):
-            await link.close(grace)
-            self._links.discard(link)
+        leaving = list(links)
+        await asyncio.gather(*(link.close(grace) for link in leaving))
+        self._links.difference_update(leaving)
 
     async def _rest(self, pause: float, error: ConnectFailed) -> None:
         if self._stopping.is_set():

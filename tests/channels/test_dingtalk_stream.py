@@ -335,7 +335,9 @@ async def test_stopping_is_quick_and_what_is_under_way_is_acknowledged(ding: Fak
     await dingtalk.close()
 
 
-@pytest.mark.parametrize("state", ["never run", "endpoint frozen", "waiting", "store stuck", "server frozen"])
+@pytest.mark.parametrize(
+    "state", ["never run", "endpoint frozen", "waiting", "store stuck", "server frozen", "leaving"]
+)
 async def test_stopping_is_quick_in_every_state(ding: FakeDingTalk, recorder: Recorder, state: str) -> None:
     if state == "endpoint frozen":
         ding.delays[OPEN] = 30
@@ -346,15 +348,18 @@ async def test_stopping_is_quick_in_every_state(ding: FakeDingTalk, recorder: Re
     dingtalk = channel(ding, recorder)
     task = asyncio.create_task(dingtalk.run()) if state != "never run" else None
     number = ""
-    if state == "store stuck":
+    if state in ("store stuck", "leaving"):
         recorder.delay = 30
         await ding.wait_connected()
         number = await ding.say()
+    if state == "leaving":
+        await ding.push(ding.disconnect())
+        await ding.wait_connected(2)
     await asyncio.sleep(0.3)
     before = time.monotonic()
     await dingtalk.stop_receiving()
     await dingtalk.close()
-    assert time.monotonic() - before < 1.5
+    assert time.monotonic() - before < 1
     if task:
         await asyncio.wait_for(task, 1)
     assert not ding.acks_of(number), "not stored, so it may come again"
