@@ -160,23 +160,30 @@ class Memory:
         reason = due(standing, summary) if standing else ""
         if standing is None or not reason:
             return None
-        turns: deque[Turn] = deque(maxlen=MAX_ITEMS)
-        with typed_errors(path_of(conversation)), self._store.backwards(conversation, unlimited=True) as tail:
-            for turn in tail:
-                if turn.role is Role.RESET or turn.n <= standing.after:
-                    break
-                turns.appendleft(turn)  # the newest ones go, where there are too many
-        upto = target(standing, summary)
+        turns, upto = self._uncovered(conversation, standing), target(standing, summary)
         if not turns or turns[0].n > upto:
             return None
         return Draft(
             epoch=standing.epoch,
             previous=standing.last,
-            turns=tuple(turns),
+            turns=turns,
             upto=upto,
             after=self._archive.last_id(conversation),
             reason=reason,
         )
+
+    def _uncovered(self, conversation: ConversationId, standing: Standing) -> tuple[Turn, ...]:
+        """The oldest turns since the reset that no summary covers."""
+        exact = standing.last is not None or standing.epoch == 0
+        before = standing.after + 1 + MAX_ITEMS if exact else None  # a long history is passed over unread
+        turns: deque[Turn] = deque(maxlen=MAX_ITEMS)
+        tail = self._store.backwards(conversation, before=before, unlimited=True)
+        with typed_errors(path_of(conversation)), tail:
+            for turn in tail:
+                if turn.role is Role.RESET or turn.n <= standing.after:
+                    break
+                turns.appendleft(turn)  # the newest ones go, where there are too many
+        return tuple(turns)
 
     def _standing(self, conversation: ConversationId, window: Window, settings: SummarySettings) -> Standing | None:
         """None for a conversation without turns since its reset, or with such as have no ordinal yet."""
