@@ -47,6 +47,8 @@ _CONTINUE = "你的回答被长度限制打断了。请从中断处直接接着�
 _PAUSE_WITH_FALLBACK = 3.0
 _MOST_REASON = 20_000
 # Only the usage may still come then; some servers leave the connection open instead of ending the stream.
+_BEGIN_AT_ONCE = 4
+"""Requests made in one turn of the event loop: a thousand at once would hold everything else up for half a second."""
 _PATIENCE_AFTER_FINISH = 2.0
 _REFUSED = ("content_filter", "sensitive")
 _BROKE_OFF = ("insufficient_system_resource", "network_error", "error")
@@ -73,6 +75,7 @@ class OpenAIClient:
         self._jitter = jitter
         self._first_pause = first_pause
         self._places = asyncio.Semaphore(settings.max_concurrency)
+        self._beginning = asyncio.Semaphore(_BEGIN_AT_ONCE)
         self._dialect = Dialect()
         self._running = 0
         self._retired = False
@@ -222,6 +225,8 @@ class OpenAIClient:
     async def _chunks(self, request: ModelRequest) -> AsyncGenerator[object, None]:
         """The parsed chunks of one answer; of a server that does not stream, the whole answer as one."""
         sdk = await self._opened()
+        async with self._beginning:
+            await asyncio.sleep(0)
         stream = await sdk.post(
             "/chat/completions",
             cast_to=object,
