@@ -117,9 +117,7 @@ class Passive:
         if exchange.reply is not None:
             return
         promised = person.promised(self._now())
-        if exchange.fetch is None and exchange.accepted:
-            exchange.fetch = False
-        if exchange.fetch is None and not _is_fetch_word(message):
+        if exchange.fetch is None and (exchange.accepted or not _is_fetch_word(message)):
             exchange.fetch = False
         if exchange.fetch is None:
             waiting = await self._waiting(person)
