@@ -141,7 +141,7 @@ class Summaries:
             at=snapshot.iso(self._clock()),
             model=made.model,
         )
-        kept = await self._memory.archive(conversation, version, after=draft.after)
+        kept = await self._memory.archive(conversation, version, after=draft.after, generation=draft.generation)
         self._pauses.pop(conversation, None)
         log.info(
             "summary.%s conversation=%s reason=%s through=%d chars=%d model=%s seconds=%.1f",

@@ -13,14 +13,14 @@ import random
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from memory.conversation import ConversationId, Role, Turn
 from memory.errors import StoreBusy, typed_errors
-from memory.folder import kept_aside, open_file, opened_folder, write_all
+from memory.folder import kept_aside, open_file, opened_folder, replaced
 from memory.repair import KNOWN_IDS, Ending, adopted, as_bytes, clean, inspect
 from memory.tail import read_range, whole
 
@@ -140,6 +140,10 @@ def numbered(turns: Sequence[Turn], n: int, epoch: int, known: Sequence[str]) ->
     return found
 
 
+def _changed_at(file: OpenFile) -> str:
+    return datetime.fromtimestamp(os.fstat(file.fd).st_mtime, UTC).astimezone().isoformat(timespec="milliseconds")
+
+
 class Appender:
     """The writing side of the store; thread-safe. Every method blocks."""
 
@@ -178,6 +182,35 @@ class Appender:
                 os.fsync(folder)
             finally:
                 os.close(fd)
+
+    def rewrite(self, conversation: ConversationId, change: Callable[[list[Turn]], list[Turn]]) -> None:
+        """Puts in the file's place what `change` makes of all its turns: whole at every moment. Raises StoreError.
+
+        What is not readable in the old file is not in the new one.
+        """
+        subject = path_of(conversation)
+        deadline = time.monotonic() + LOCK_WAIT
+        with typed_errors(subject):
+            for _ in range(TRIES):
+                with opened_to_append(self._workspace, FOLDER, conversation, deadline) as file:
+                    if file is None:
+                        continue
+                    if file.created:
+                        file.remove()
+                        return
+                    turns = whole(read_range(file.fd, os.fstat(file.fd).st_size, 0))
+                    if any(turn.n < 0 for turn in turns):
+                        turns = adopted(turns, _changed_at(file))
+                    self._forget(conversation)
+                    self._replace(file, as_bytes(change(turns)))
+                    return
+        raise StoreBusy(f"{subject} 不断被替换；请检查是否有别的程序在改写它")
+
+    def forget(self, user: str) -> None:
+        """What is remembered of the ends of this person's files is of no use any more."""
+        with self._guard:
+            for conversation in [each for each in self._states if each.lane.user == user]:
+                del self._states[conversation]
 
     def _append(self, file: OpenFile, state: _State, turns: Sequence[Turn]) -> list[Turn]:
         fresh = numbered(turns, state.n, state.epoch, state.ids)
@@ -249,28 +282,14 @@ class Appender:
             os.fsync(file.folder)
             log.warning("file_unreadable path=%s bytes=%d kept=%s", subject, size, kept)
             return
-        at = datetime.fromtimestamp(os.fstat(file.fd).st_mtime, UTC).astimezone().isoformat(timespec="milliseconds")
-        mended = as_bytes(adopted(turns, at))
+        mended = as_bytes(adopted(turns, _changed_at(file)))
         kept = self._keep(file, "edited", raw)
         self._replace(file, mended)
         log.warning("file_adopted path=%s items=%d kept=%s", subject, len(turns), kept)
 
     def _replace(self, file: OpenFile, data: bytes) -> None:
         """Puts a new file in the place of the old one, whole at every moment."""
-        name = file.conversation.file_name
-        new = f".{name}.new"
-        fd = open_file(file.folder, new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        try:
-            write_all(fd, data)
-            os.fsync(fd)
-            os.rename(new, name, src_dir_fd=file.folder, dst_dir_fd=file.folder)
-            os.fsync(file.folder)
-        except OSError:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(new, dir_fd=file.folder)
-            raise
-        finally:
-            os.close(fd)
+        replaced(file.folder, file.conversation.file_name, data)
 
     def _keep(self, file: OpenFile, kind: str, raw: bytes) -> str:
         name = file.conversation.file_name

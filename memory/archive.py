@@ -14,11 +14,11 @@ from typing import Any
 from memory.appending import LOCK_WAIT, TRIES, OpenFile, opened_to_append, path_of
 from memory.conversation import ConversationId
 from memory.errors import StoreBusy, typed_errors
-from memory.folder import kept_aside, open_file, opened_folder
+from memory.folder import kept_aside, open_file, opened_folder, replaced
 from memory.sanitise import storable
 from memory.summary import Summary, reaching
 from memory.tail import MAX_BYTES, MAX_ITEMS, Chunks, read_range, sound_size
-from memory.yamlform import read_sealed, scalar, sealed, sealed_item
+from memory.yamlform import read_sealed, scalar, sealed, sealed_item, split
 
 log = logging.getLogger("sanqiao.memory")
 
@@ -138,6 +138,30 @@ class SummaryArchive:
                     if file is not None:
                         return self._append(file, data, after)
         raise StoreBusy(f"{subject} 不断被替换；请检查是否有别的程序在改写它")
+
+    def drop(self, conversation: ConversationId, first: int) -> int:
+        """Removes the versions that cover the turn with ordinal `first`, or may; how many. Raises StoreError."""
+        with typed_errors(path_of(conversation, FOLDER)):
+            try:
+                with opened_folder(self._workspace, FOLDER, conversation.lane.user) as folder:
+                    return self._drop(folder, conversation.file_name, first)
+            except FileNotFoundError:
+                return 0
+
+    def _drop(self, folder: int, name: str, first: int) -> int:
+        fd = open_file(folder, name, os.O_RDONLY)
+        try:
+            raw = read_range(fd, os.fstat(fd).st_size, 0)
+        finally:
+            os.close(fd)
+        versions = [version for _, piece in split(raw) if (version := read_summary(piece)) is not None]
+        kept = [version for version in versions if version.through < first]
+        if kept:
+            replaced(folder, name, b"".join(map(write_summary, kept)))
+        else:
+            os.unlink(name, dir_fd=folder)
+            os.fsync(folder)
+        return len(versions) - len(kept)
 
     def _append(self, file: OpenFile, data: bytes, after: str | None) -> bool:
         newest = next(_backwards(file.fd), None)

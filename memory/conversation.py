@@ -143,7 +143,8 @@ class Turn:
     `n` (ordinal in the file) and `epoch` (number of resets up to and with it) are given by the store when it appends;
     -1 before that. `at` is ISO 8601 with offset and milliseconds. `to` is, for assistant and tool items, the id of the
     user turn they belong to. `ids` holds the message ids a merged user turn is made of. `call` is, for a tool item,
-    the id of the call it answers. A `reset` carries its reason as text.
+    the id of the call it answers. A `reset` carries its reason as text. `name` is the
+    speaker's; `user` is, in a group that shares one conversation, the id of who said this or is answered by it.
     """
 
     role: Role

@@ -3,7 +3,7 @@
 import contextlib
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -59,6 +59,50 @@ def write_all(fd: int, data: bytes) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(fd, view) :]
+
+
+def replaced(folder: int, name: str, data: bytes) -> None:
+    """Puts a file with this content in the place of the one of that name, whole at every moment. Raises OSError."""
+    new = f".{name}.new"
+    fd = open_file(folder, new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    try:
+        write_all(fd, data)
+        os.fsync(fd)
+        os.rename(new, name, src_dir_fd=folder, dst_dir_fd=folder)
+        os.fsync(folder)
+    except OSError:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(new, dir_fd=folder)
+        raise
+    finally:
+        os.close(fd)
+
+
+def removed(workspace: Path, parent: str, wanted: Callable[[str], bool]) -> list[str]:
+    """Removes what is `wanted` by its name right below a folder of the workspace, folders with all that is in them.
+
+    Links are removed, never followed. Returns the files removed, as paths from `parent`. Raises OSError.
+    """
+    try:
+        with opened_folder(workspace, *parent.split("/")) as folder:
+            gone = [path for name in sorted(os.listdir(folder)) if wanted(name) for path in _remove(folder, name)]
+            os.fsync(folder)
+            return gone
+    except FileNotFoundError:
+        return []
+
+
+def _remove(folder: int, name: str) -> list[str]:
+    if not stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
+        os.unlink(name, dir_fd=folder)
+        return [name]
+    inner = os.open(name, _FOLDER, dir_fd=folder)
+    try:
+        gone = [f"{name}/{path}" for each in os.listdir(inner) for path in _remove(inner, each)]
+    finally:
+        os.close(inner)
+    os.rmdir(name, dir_fd=folder)
+    return gone
 
 
 def kept_aside(workspace: Path, user: str, name: str, kind: str, raw: bytes) -> str:

@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -10,7 +10,9 @@ from pathlib import Path
 from memory.appending import path_of
 from memory.archive import SummaryArchive
 from memory.conversation import ConversationId, LaneKey, Role, Turn
+from memory.erasing import Erased, Eraser
 from memory.errors import typed_errors
+from memory.generations import Generations
 from memory.redis_link import RedisSettings, RedisStatus
 from memory.short_term import ShortTerm, Tail, Tails
 from memory.store import ConversationStore, FileInfo
@@ -28,7 +30,7 @@ class Draft:
     """What a summary is to be made of: the version before it and the turns since, oldest first, up to ordinal `upto`.
 
     `turns` may go on behind `upto`. `after` is the id of the archive's newest version of any epoch, `reason` why the
-    summary is due.
+    summary is due, `generation` when the turns were read (see memory.generations).
     """
 
     epoch: int
@@ -37,14 +39,17 @@ class Draft:
     upto: int
     after: str | None
     reason: str
+    generation: int = 0
 
 
 class Memory:
     """Conversations as the gateway uses them. Every coroutine may raise StoreError."""
 
     def __init__(self, workspace: Path, *, durability: str = "sync", redis: RedisSettings | None = None) -> None:
-        self._store = ConversationStore(workspace, durability=durability)
+        self.generations = Generations()
+        self._store = ConversationStore(workspace, durability=durability, generations=self.generations)
         self._archive = SummaryArchive(workspace, sync=durability == "sync")
+        self._eraser = Eraser(workspace, self._store.appender, self._archive, self.generations)
         on = redis is not None and redis.url.get_secret_value()
         self._short_term = ShortTerm(redis, workspace, self._store) if redis and on else None
 
@@ -58,13 +63,37 @@ class Memory:
         return self._short_term.status() if self._short_term is not None else RedisStatus("off")
 
     async def remember(self, conversation: ConversationId, turns: Sequence[Turn]) -> list[Turn]:
-        """Appends turns in one step; returns those that were not in the file yet, with ordinal and epoch."""
+        """Appends turns in one step; returns those that were not in the file yet, with ordinal and epoch.
+
+        Raises Forgotten where the person (in a shared group: the `user` of a turn) was forgotten meanwhile.
+        """
         if self._short_term is None:
             return await self._store.append(conversation, turns)
+        generation = self.generations.now()
         before = await self._short_term.stamp(conversation)
         written = await self._store.append(conversation, turns)
         await self._short_term.appended(conversation, before, written)
+        await self._unless_forgotten(conversation, generation)
         return written
+
+    async def _unless_forgotten(self, conversation: ConversationId, generation: int) -> None:
+        """Takes out of Redis again what was put there from a file that is gone by now."""
+        forgotten = self.generations.passed(generation, conversation.lane.user, str(conversation))
+        if self._short_term is not None and forgotten:
+            await self._short_term.forget(conversation)
+
+    async def forget(self, user: str) -> tuple[Erased, bool]:
+        """Removes all that is known of a person; what of it, and whether Redis holds nothing of theirs any more.
+
+        Whatever was asked to be remembered before is refused from now on. The person's id only, not those linked to it.
+        """
+        self.generations.forget(user)
+        erased = await self._store.run(lambda: self._eraser.erase(user))
+        gone = True
+        if self._short_term is not None:
+            for conversation in erased.touched:
+                gone = await self._short_term.forget(conversation) and gone
+        return erased, gone
 
     async def window(
         self,
@@ -86,7 +115,10 @@ class Memory:
 
         if self._short_term is None:
             return await self._store.run(lambda: build(self._file(conversation)))
-        return await self._short_term.read(conversation, build)
+        generation = self.generations.now()
+        window = await self._short_term.read(conversation, build)
+        await self._unless_forgotten(conversation, generation)
+        return window
 
     def _file(self, conversation: ConversationId) -> Tails:
         return partial(self._store.backwards, conversation)
@@ -150,7 +182,9 @@ class Memory:
         weigh: Weigh,
     ) -> Draft | None:
         """What is to be summarised now; None when no summary is due. `room` and `weigh` are those of `window`."""
-        return await self._store.run(lambda: self._draft(conversation, window, summary, room, weigh))
+        generation = self.generations.now()
+        draft = await self._store.run(lambda: self._draft(conversation, window, summary, room, weigh))
+        return draft and replace(draft, generation=generation)
 
     def _draft(
         self, conversation: ConversationId, window: WindowSettings, summary: SummarySettings, room: int, weigh: Weigh
@@ -205,19 +239,24 @@ class Memory:
             epoch=newest.epoch, newest=newest.n, base=base, rounds=rounds, first=window.first, gap=gap, last=last
         )
 
-    async def archive(self, conversation: ConversationId, summary: Summary, *, after: str | None) -> bool:
+    async def archive(
+        self, conversation: ConversationId, summary: Summary, *, after: str | None, generation: int | None = None
+    ) -> bool:
         """Keeps a summary if nothing has overtaken it; whether it did.
 
-        Overtaken: a reset began another epoch, or `after` is no longer the id of the archive's newest version.
+        Overtaken: a reset began another epoch, or `after` is no longer the id of the archive's newest version. Raises
+        Forgotten where somebody whose turns it is made of was forgotten since `generation` (None: since this call).
         """
-        return await self._store.run(lambda: self._keep(conversation, summary, after))
+        asked = self.generations.now() if generation is None else generation
+        return await self._store.run(lambda: self._keep(conversation, summary, after, asked))
 
-    def _keep(self, conversation: ConversationId, summary: Summary, after: str | None) -> bool:
-        with typed_errors(path_of(conversation)), self._store.backwards(conversation) as tail:
-            newest = next(tail, None)
-        if newest is None or newest.epoch != summary.epoch:
-            return False
-        return self._archive.append(conversation, summary, after=after)
+    def _keep(self, conversation: ConversationId, summary: Summary, after: str | None, generation: int) -> bool:
+        with self.generations.writing(generation, conversation.lane.user, str(conversation)):
+            with typed_errors(path_of(conversation)), self._store.backwards(conversation) as tail:
+                newest = next(tail, None)
+            if newest is None or newest.epoch != summary.epoch:
+                return False
+            return self._archive.append(conversation, summary, after=after)
 
     # ---- answers, pages, files
 

@@ -16,6 +16,7 @@ from memory.appending import FOLDER, Appender, path_of
 from memory.conversation import ConversationId, InvalidId, LaneKey, Role, Turn
 from memory.errors import StoreError, StoreUnavailable, typed_errors
 from memory.folder import open_file, opened_folder
+from memory.generations import Generations
 from memory.tail import Backwards, read_range, whole
 
 log = logging.getLogger("sanqiao.memory")
@@ -40,12 +41,20 @@ class FileInfo:
 class ConversationStore:
     """All conversation files of one workspace. Coroutines belong to one event loop; the rest to worker threads."""
 
-    def __init__(self, workspace: Path, *, durability: str = "sync", threads: int = 8) -> None:
+    def __init__(
+        self,
+        workspace: Path,
+        *,
+        durability: str = "sync",
+        threads: int = 8,
+        generations: Generations | None = None,
+    ) -> None:
         if durability not in DURABILITIES:
             raise ValueError(f"durability: {durability!r} is none of {', '.join(DURABILITIES)}")
         self._workspace = workspace
         self._durability = durability
-        self._appender = Appender(workspace, sync=durability == "sync")
+        self.appender = Appender(workspace, sync=durability == "sync")
+        self.generations = generations or Generations()
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="conversation-files")
         self._locks: weakref.WeakValueDictionary[ConversationId, asyncio.Lock] = weakref.WeakValueDictionary()
         self._unsynced: set[ConversationId] = set()
@@ -68,19 +77,23 @@ class ConversationStore:
 
         Left out are turns whose id is among the file's newest ones. Returns when they are as durable as `durability`
         says: ``sync`` on the disk, ``batch`` within `BATCH` seconds, ``none`` when the system likes. Raises
-        StoreError; then none of them is in the file. Cancelled, they may or may not be in it.
+        StoreError; then none of them is in the file. Cancelled, they may or may not be in it. Raises Forgotten where
+        the conversation's person was forgotten meanwhile, or in a shared one whoever a turn names as `user`.
         """
         if not turns:
             return []
+        generation = self.generations.now()
         lock = self._locks.setdefault(conversation, asyncio.Lock())
         async with lock:
-            written = await self.run(lambda: self._append(conversation, turns))
+            written = await self.run(lambda: self._append(conversation, turns, generation))
         if self._unsynced and not self._closed and (self._syncing is None or self._syncing.done()):
             self._syncing = asyncio.create_task(self._sync_soon())
         return written
 
-    def _append(self, conversation: ConversationId, turns: Sequence[Turn]) -> list[Turn]:
-        written = self._appender.append(conversation, turns)
+    def _append(self, conversation: ConversationId, turns: Sequence[Turn], generation: int) -> list[Turn]:
+        speakers = {turn.user for turn in turns if turn.user}
+        with self.generations.writing(generation, conversation.lane.user, *speakers):
+            written = self.appender.append(conversation, turns)
         if written and self._durability == "batch":
             self._unsynced.add(conversation)
         return written
@@ -95,7 +108,7 @@ class ConversationStore:
         while self._unsynced:
             conversation = self._unsynced.pop()
             try:
-                self._appender.sync(conversation)
+                self.appender.sync(conversation)
             except StoreError as error:
                 log.error("file_not_synced path=%s error=%s", path_of(conversation), error)
 
