@@ -165,6 +165,7 @@ async def test_the_list_is_bounded_and_longer_windows_are_read_from_the_file(
         server.client.delete(f"gateway:state:{CONVERSATION}")
         await memory.remember(CONVERSATION, talk(LONGEST, 1))
         assert len(server.turns(CONVERSATION)) == LONGEST, "written whole"
+        assert await seen(memory, config=wide) == await seen_without(tmp_path, wide)
 
 
 async def test_what_lies_too_far_back_in_the_file_is_not_taken_from_redis(
@@ -337,6 +338,42 @@ async def test_two_gateways_on_one_workspace_and_one_redis(tmp_path: Path, serve
                 *(each.remember(CONVERSATION, talk(2 * i + k, 1)) for k, each in enumerate((one, two)))
             )
             assert await seen(one) == await seen(two) == await seen_without(tmp_path)
+
+
+@pytest.mark.parametrize("later", [False, True])
+async def test_another_writer_comes_between(
+    tmp_path: Path, server: RedisServer, monkeypatch: pytest.MonkeyPatch, later: bool
+) -> None:
+    """Between our append and the looks at the file before and behind it."""
+    async with remembering(tmp_path, server.url) as memory:
+        await memory.remember(CONVERSATION, talk(0, 1))
+        append = memory._store.append
+        other = Memory(tmp_path)
+
+        async def append_with_another(*args: Any, **more: Any) -> list[Turn]:
+            written = await append(*args, **more) if later else []
+            await other.remember(CONVERSATION, talk(7, 1))
+            return written or await append(*args, **more)
+
+        monkeypatch.setattr(memory._store, "append", append_with_another)
+        await memory.remember(CONVERSATION, talk(1, 1))
+        assert len(server.turns(CONVERSATION)) == 6
+        assert await seen(memory) == await seen_without(tmp_path)
+        await other.close()
+
+
+async def test_a_file_put_in_the_place_of_another(
+    tmp_path: Path, server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A person changed a word for one as long: the file is adopted, and is as long as it was."""
+    path = tmp_path / "conversations" / CONVERSATION.lane.user / CONVERSATION.file_name
+    async with remembering(tmp_path, server.url) as memory:
+        await memory.remember(CONVERSATION, talk(0, 2))
+        path.write_bytes(path.read_bytes().replace("第1个回答".encode(), "第9个回答".encode()))
+        assert (await seen(memory)).messages[-1].content == "第9个回答"
+        await memory.remember(CONVERSATION, talk(2, 1))
+        blind(memory, monkeypatch)
+        assert [message.content for message in (await seen(memory)).messages][3:5] == ["第9个回答", "第2个问题"]
 
 
 # ---- while Redis is not well
@@ -543,8 +580,8 @@ async def test_writing_after_the_store_is_closed_is_no_failure_of_redis(
     await memory.open()
     append = memory._store.append
 
-    async def append_and_close(*args: Any) -> list[Turn]:
-        written = await append(*args)
+    async def append_and_close(*args: Any, **more: Any) -> list[Turn]:
+        written = await append(*args, **more)
         await memory._store.close()
         return written
 
