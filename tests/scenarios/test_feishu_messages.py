@@ -15,6 +15,7 @@ from tests.platforms.model_server import ModelServer
 from tests.scenarios.gateway import (
     ENCRYPT_KEY,
     VERIFICATION_TOKEN,
+    Clock,
     Inside,
     asked,
     feishu_entry,
@@ -40,13 +41,6 @@ def group(*mentions: dict[str, Any], chat: str = "oc_g") -> dict[str, Any]:
 
 
 # ---------------------------------------------------------------- B03
-
-
-class Clock:
-    ahead = 0.0
-
-    def __call__(self) -> float:
-        return time.time() + self.ahead
 
 
 async def test_the_message_is_known_again_in_another_envelope(

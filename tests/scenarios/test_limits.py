@@ -1,28 +1,18 @@
 """Who is answered, how often, and how much one may write."""
 
-import time
 from pathlib import Path
 
 import pytest
 
 from tests.platforms.feishu_server import FakeFeishu, mention
 from tests.platforms.model_server import ModelServer
-from tests.scenarios.gateway import Inside, asked, shown, texts
+from tests.scenarios.gateway import Clock, Inside, asked, shown, texts
 from tests.waiting import until
 
 NO_RIGHT = "抱歉，你还没有使用权限，请联系管理员。"
 TOO_FAST = "发送得太快了，请稍等一分钟再试。"
 TOO_LONG = "这条内容太长了，请缩短或分几次发送。"
 EMPTY = "没有收到文字内容，请把问题写给我。"
-
-
-class Clock:
-    """The clock, set by tests so many seconds ahead."""
-
-    ahead = 0.0
-
-    def __call__(self) -> float:
-        return time.time() + self.ahead
 
 
 def timed(gateway: Inside) -> Clock:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import aiohttp
 import pytest
 import yaml
 
-from memory.conversation import ConversationId, Role, ToolCall, Turn
+from memory.conversation import ConversationId, LaneKey, Role, ToolCall, Turn, session_id, user_id
 from memory.yamlform import write_item
 from tests.platforms.feishu_server import FakeFeishu
 from tests.platforms.model_server import ModelServer
@@ -23,11 +24,7 @@ AT = "2026-01-05T10:00:00.000+08:00"
 def seed(path: Path, turns: list[Turn]) -> None:
     """A file as earlier runs left it. Blocking."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    numbered = [
-        Turn(role=t.role, text=t.text, id=t.id, at=AT, n=n, epoch=0, to=t.to, tool_calls=t.tool_calls, call=t.call)
-        for n, t in enumerate(turns)
-    ]
-    path.write_bytes(b"".join(map(write_item, numbered)))
+    path.write_bytes(b"".join(write_item(replace(turn, n=n, epoch=0)) for n, turn in enumerate(turns)))
 
 
 def talk(*texts: str) -> list[Turn]:
@@ -41,14 +38,9 @@ def talk(*texts: str) -> list[Turn]:
 
 
 async def seeded(gateway: Inside, turns: list[Turn]) -> Path:
-    """The file of web user u with the general agent, before anything was said while this gateway runs."""
-    number = (await gateway.chat("u", "/whoami")).text.split("\n")[0].partition("：")[2]
-    session = ConversationId.parse((await gateway.chat("other", "找到我的会话")).conversation or "")
-    assert number != session.lane.user
-    from memory.conversation import LaneKey, session_id
-
-    conversation = LaneKey(number, "web", session_id("web", "web", "u"), False).with_agent("general-agent")
-    path = gateway.file_of(str(conversation))
+    """The file of web user u with the general agent, as if these turns had been said."""
+    lane = LaneKey(user_id("web", "web", "u"), "web", session_id("web", "web", "u"), False)
+    path = gateway.file_of(str(lane.with_agent("general-agent")))
     await asyncio.to_thread(seed, path, turns)
     return path
 
@@ -309,7 +301,6 @@ async def test_a_model_that_finds_it_too_long_is_asked_once_more_with_less(
 ) -> None:
     """B35 c: less than was sent, however little of the budget that was; the next message works."""
     await seeded(gateway, talk(*(f"第{n}句" + "很长的话" * 60 for n in range(turns))))
-    model.requests.clear()
     model.fail = [TOO_LONG]
     assert (await gateway.chat("u", "你好呀")).text == "答复：你好呀"
     first, second = (sum(len(m["content"]) for m in request["messages"]) for request in model.requests)
