@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from yarl import URL
+
 
 @dataclass(frozen=True, slots=True)
 class Probe:
@@ -13,4 +15,11 @@ class Probe:
 
 def unreachable(platform: str, address: str, reason: str, keys: str) -> Probe:
     """The platform at `address` did not answer, or not sensibly; `keys` are those of the config to look at."""
-    return Probe(False, f"没有得到{platform}的有效答复（{address}：{reason}）；请检查网络、DNS、proxy 与 {keys}")
+    where = shown(address)
+    return Probe(False, f"没有得到{platform}的有效答复（{where}：{reason}）；请检查网络、DNS、proxy 与 {keys}")
+
+
+def shown(address: str) -> str:
+    """An address as an admin may see it: no user, no password, no query."""
+    url = URL(address)
+    return str(url.with_user(None).with_query(None).with_fragment(None))

@@ -1,6 +1,7 @@
 """`check --online`: asks every enabled platform and every model in use whether they can be used from this machine."""
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from agents.model import (
 )
 from agents.models import Models
 from channels.channel import EntrySettings
-from channels.probe import Probe
+from channels.probe import Probe, shown
 from gateway.sections import Settings
 from memory.conversation import Role
 
@@ -35,12 +36,24 @@ class _Question:
 
 async def online_check(settings: Settings, out: TextIO, *, seconds: float = PROBE_SECONDS) -> int:
     """Asks all at once, each for `seconds` at most; writes one line for each. Returns 1 if any cannot be used."""
-    logging.getLogger("sanqiao").setLevel(logging.CRITICAL)  # the lines written say all there is to say
     questions = list(_questions(settings))
-    probes = await asyncio.gather(*(_asked(question, seconds) for question in questions))
+    with _quiet():
+        probes = await asyncio.gather(*(_asked(question, seconds) for question in questions))
     for question, probe in zip(questions, probes, strict=True):
         out.write(f"{'正常' if probe.ok else '失败'}  {question.key}：{probe.detail}\n")
     return 0 if all(probe.ok for probe in probes) else 1
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """No channel logs what is wrong: the lines written say it."""
+    ours = logging.getLogger("sanqiao")
+    before = ours.level
+    ours.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        ours.setLevel(before)
 
 
 async def _asked(question: _Question, seconds: float) -> Probe:
@@ -50,8 +63,8 @@ async def _asked(question: _Question, seconds: float) -> Probe:
     except TimeoutError:
         return Probe(False, f"{seconds:g} 秒内没有答复；请检查网络、防火墙与 proxy")
     except Exception as error:  # border of one question: the others are answered all the same
-        log.exception("probe_failed key=%s", question.key)
-        return Probe(False, f"检查时出错（{type(error).__name__}）；请用 log.level: debug 启动后查看日志")
+        log.critical("probe_failed key=%s error=%s", question.key, type(error).__name__)
+        return Probe(False, f"检查时出现意料之外的错误（{type(error).__name__}）；请报告这一行，并直接启动试试")
 
 
 def _questions(settings: Settings) -> Iterator[_Question]:
@@ -101,6 +114,7 @@ def _model_question(entry: ModelSettings) -> Callable[[], Awaitable[Probe]]:
     async def ask() -> Probe:
         if entry.provider == "demo":
             return Probe(True, "离线的演示模型，不需要网络")
+        where = shown(entry.base_url)
         tiny = entry.model_copy(update={"max_output_tokens": 16, "fallback": ()})
         models = await asyncio.to_thread(Models, {"main": tiny})
         try:
@@ -108,11 +122,11 @@ def _model_question(entry: ModelSettings) -> Callable[[], Awaitable[Probe]]:
         except BlankAnswer:
             pass  # thinking used up the few tokens: the key and the model are good
         except OddAnswer as error:
-            return Probe(False, f"{entry.base_url} 的答复不是聊天接口的（{error}）；请核对 base-url（常以 /v1 结尾）")
+            return Probe(False, f"{where} 的答复不是聊天接口的（{error}）；请核对 base-url（常以 /v1 结尾）")
         except ModelMisconfigured as error:
-            return Probe(False, f"{entry.base_url} 拒绝了请求（{error}）；请核对 api-key、model 与 base-url")
+            return Probe(False, f"{where} 拒绝了请求（{error}）；请核对 api-key、model 与 base-url")
         except ModelError as error:
-            return Probe(False, f"{entry.base_url} 没有回答（{error}）；请检查网络、base-url 与服务状态")
+            return Probe(False, f"{where} 没有回答（{error}）；请检查网络、base-url 与服务状态")
         finally:
             await models.close()
         return Probe(True, f"{entry.model} 可用")

@@ -10,6 +10,8 @@ _SECONDS = 8.0
 
 async def probe(settings: WeComBotSettings) -> Probe:
     """One handshake, closed at once. The platform allows one subscribed connection for each bot."""
+    if settings.mode == "webhook":
+        return Probe(True, "回调模式不需要从本机连接；回调地址须能从公网访问")
     timeout = aiohttp.ClientTimeout(total=_SECONDS)
     try:
         async with (

@@ -3,6 +3,7 @@
 import asyncio
 import io
 import json
+import logging
 import time
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
@@ -12,6 +13,8 @@ import pytest
 import yaml
 from aiohttp import web
 
+from channels.feishu import probe
+from channels.probe import shown
 from gateway.check import check
 from gateway.online_check import online_check
 from gateway.settings import load_settings
@@ -84,7 +87,9 @@ def write(config: Path, model: ModelServer | None, channels: Mapping[str, Any], 
     (config / "agents").mkdir(parents=True, exist_ok=True)
     (config / "agents" / "general-agent.yaml").write_text("prompt: 你好\n", encoding="utf-8")
     settings = {"models": {"main": {**main, **over}}, "channels": channels}
-    (config / "gateway.yaml").write_text(yaml.safe_dump(settings, allow_unicode=True, sort_keys=False), encoding="utf-8")
+    (config / "gateway.yaml").write_text(
+        yaml.safe_dump(settings, allow_unicode=True, sort_keys=False), encoding="utf-8"
+    )
 
 
 async def checked(
@@ -278,6 +283,26 @@ async def test_all_at_once_and_in_bounded_time(tmp_path: Path, feishu: FakeFeish
     assert time.monotonic() - started < 2
     assert code == 1
     assert [("0.5 秒内没有答复" in line) for line in lines] == [True, True, False]
+
+
+async def test_one_question_that_goes_wrong_spoils_no_other(
+    tmp_path: Path, feishu: FakeFeishu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(settings: object) -> None:
+        raise TypeError(SECRET)
+
+    monkeypatch.setattr(probe, "probe", broken)
+    before = logging.getLogger("sanqiao").level
+    code, lines = await checked(tmp_path, None, {"feishu": feishu_entry(feishu)})
+    assert code == 1
+    assert "意料之外的错误（TypeError）" in lines[0]
+    assert lines[1].startswith("正常  models.main")
+    assert logging.getLogger("sanqiao").level == before
+
+
+def test_an_address_is_shown_without_what_may_be_secret() -> None:
+    assert shown("https://me:pass@h:8443/v1?key=k#x") == "https://h:8443/v1"
+    assert shown("wss://openws.work.weixin.qq.com") == "wss://openws.work.weixin.qq.com"
 
 
 def test_a_broken_config_is_not_tried(tmp_path: Path) -> None:
