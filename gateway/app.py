@@ -23,6 +23,7 @@ from gateway.live_settings import LiveSettings
 from gateway.outbox import Outbox
 from gateway.parts import Parts
 from gateway.pipeline import Pipeline
+from gateway.removed import Removed
 from gateway.server import Listener, build_public
 from gateway.settings import Settings
 from gateway.shelf import InboxShelf
@@ -251,6 +252,10 @@ class App:
     async def status(self) -> Mapping[str, Any]:
         """How the gateway is."""
         return await status(self._channels, self.live, self._inbox, self._pipeline.lanes, self._memory.redis())
+
+    async def forget(self, user: str) -> Removed:
+        """Removes every trace of one person. Raises StoreError, sqlite3.Error."""
+        return await self._pipeline.forgetting.forget(user)
 
     def agents(self) -> list[AgentInfo]:
         """The agents that can be chosen."""

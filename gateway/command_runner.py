@@ -5,6 +5,8 @@ from collections.abc import Callable
 from channels.message import InboundMessage
 from gateway.commands import Command
 from gateway.conversation_index import ConversationIndex
+from gateway.forgetting import Forgetting
+from gateway.inbox import Stored
 from gateway.lane_states import LaneStates
 from gateway.router import LaneState
 from gateway.snapshot import Snapshot
@@ -23,18 +25,21 @@ class CommandRunner:
         memory: Memory,
         states: LaneStates,
         index: ConversationIndex,
+        *,
         stop_answer: Callable[[LaneKey], bool],
+        forgetting: Forgetting,
         clock: Callable[[], float],
     ) -> None:
         self._memory = memory
         self._states = states
         self._index = index
         self._stop_answer = stop_answer
+        self._forgetting = forgetting
         self._clock = clock
 
-    async def run(self, command: Command, message: InboundMessage, snapshot: Snapshot) -> str:
+    async def run(self, command: Command, stored: Stored, snapshot: Snapshot) -> str:
         """Runs `command`; returns the text for the user. Raises StoreError."""
-        texts = snapshot.texts
+        texts, message = snapshot.texts, stored.message
         match command.name:
             case "help":
                 return texts.get("help")
@@ -53,6 +58,9 @@ class CommandRunner:
                 return await self._status(message, snapshot)
             case "history":
                 return await self._history(message, snapshot)
+            case "forget":
+                removed = await self._forgetting.forget(message.user, keep=stored)
+                return texts.get("forgotten", removed=removed) if removed else texts.get("forgotten-nothing")
             case _:
                 return texts.get("unknown-command", command=command.argument)
 

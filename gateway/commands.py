@@ -17,6 +17,7 @@ _NAMES = {
     "stop": ("stop", "停止", "停"),
     "whoami": ("whoami", "我的标识"),
     "history": ("history", "历史", "历史记录"),
+    "forget": ("forget", "忘记我", "删除我的数据"),
 }
 _BY_WORD = {word: name for name, words in _NAMES.items() for word in words}
 _BARE = {word: name for word, name in _BY_WORD.items() if not word.isascii()}
@@ -25,7 +26,7 @@ _EDGES = regex.compile(r"^[\p{Z}\p{C}]+|[\p{Z}\p{C}]+$")
 _SLASHED = regex.compile(r"[/／]([^\s/／.]{1,20})(?:\s+(.*))?", regex.DOTALL)
 _SPACED = regex.compile(r"(\S{1,20})(?:\s+(\S{1,60}))?")
 
-OVERTAKES = frozenset({"stop", "help", "agents", "status", "whoami", "history"})
+OVERTAKES = frozenset({"stop", "help", "agents", "status", "whoami", "history", "forget"})
 """Commands that do not wait for the turn before them: they stop it, or merely read."""
 
 

@@ -32,12 +32,14 @@ class ConversationIndex:
 
     async def flush(self) -> None:
         """Writes what was touched into the index."""
+        generation = self._memory.generations.now()
         touched, self._touched = self._touched, set()
         infos = [info for each in touched if (info := await self._memory.info(each)) is not None]
-        await self._write(infos)
+        await self._write(infos, generation)
 
     async def refresh(self) -> None:
         """Brings the index in line with the files: after a crash, or when a person copied or removed some."""
+        generation = self._memory.generations.now()
         infos = await self._memory.scan()
         there = [(str(info.id),) for info in infos]
 
@@ -48,7 +50,7 @@ class ConversationIndex:
             db.execute("DELETE FROM conversations WHERE id NOT IN (SELECT id FROM there)")
 
         await self._database.run(work)
-        await self._write(infos)
+        await self._write(infos, generation)
 
     async def page(
         self,
@@ -75,7 +77,19 @@ class ConversationIndex:
         items = tuple(found[:limit])
         return ConversationPage(items, f"{items[-1].last or ''}|{items[-1].id}" if len(found) > limit else None)
 
-    async def _write(self, infos: Iterable[FileInfo]) -> None:
+    async def forget(self, user: str) -> None:
+        """Drops a person's conversations, whose files are gone."""
+        self._touched = {each for each in self._touched if each.lane.user != user}
+
+        def work(db: sqlite3.Connection) -> None:
+            db.execute("DELETE FROM conversations WHERE user = ?", (user,))
+
+        await self._database.run(work)
+
+    async def _write(self, infos: Iterable[FileInfo], generation: int) -> None:
+        """Writes what the files were like; not of those whose person was forgotten since they were read."""
+        passed = self._memory.generations.passed
+        infos = [info for info in infos if not passed(generation, info.id.lane.user)]
         rows = [(str(i.id), i.id.lane.user, i.id.lane.channel, i.items, i.last, i.bytes) for i in infos]
         if rows:
             sql = "INSERT OR REPLACE INTO conversations (id, user, channel, turns, last, bytes) VALUES (?,?,?,?,?,?)"

@@ -19,6 +19,7 @@ class _Job:
     work: Callable[[sqlite3.Connection], Any]
     loop: asyncio.AbstractEventLoop
     future: "asyncio.Future[Any]"
+    alone: bool = False  # not inside a transaction
     result: Any = None
     error: BaseException | None = None
 
@@ -46,8 +47,18 @@ class Database:
 
     async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Runs `work` on the database's thread and returns its result after the commit; raises what it raised."""
+        return await self._do(work, alone=False)
+
+    async def empty_log(self) -> bool:
+        """Moves all commits into the file, so that what was deleted is in no byte of it or of its log; whether it did.
+
+        Another process that reads at this moment keeps the log.
+        """
+        return await self._do(lambda db: not db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0], alone=True)
+
+    async def _do(self, work: Callable[[sqlite3.Connection], T], *, alone: bool) -> T:
         loop = asyncio.get_running_loop()
-        job = _Job(work, loop, loop.create_future())
+        job = _Job(work, loop, loop.create_future(), alone)
         self._jobs.put(job)
         result: T = await job.future
         return result
@@ -71,7 +82,8 @@ class Database:
             while going_on:
                 batch, going_on = self._next_batch()
                 if batch:
-                    _run_batch(connection, batch)
+                    _run_batch(connection, [job for job in batch if not job.alone])
+                    _run_alone(connection, [job for job in batch if job.alone])
             with contextlib.suppress(sqlite3.Error):
                 connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
@@ -79,7 +91,13 @@ class Database:
         self._path.touch(mode=0o600)
         connection = sqlite3.connect(self._path, isolation_level=None, cached_statements=256)
         connection.row_factory = sqlite3.Row
-        for pragma in ("journal_mode=WAL", "synchronous=FULL", "secure_delete=ON", "busy_timeout=10000"):
+        for pragma in (
+            "journal_mode=WAL",
+            "synchronous=FULL",
+            "secure_delete=ON",
+            "temp_store=MEMORY",
+            "busy_timeout=10000",
+        ):
             connection.execute(f"PRAGMA {pragma}")
         connection.executescript(self._schema)
         return connection
@@ -110,6 +128,19 @@ def _run_batch(connection: sqlite3.Connection, batch: list[_Job]) -> None:
             connection.execute("ROLLBACK")
         for job in batch:
             job.error = job.error or error
+    _hand_over(batch)
+
+
+def _run_alone(connection: sqlite3.Connection, jobs: list[_Job]) -> None:
+    for job in jobs:
+        try:
+            job.result = job.work(connection)
+        except Exception as error:  # handed to whoever asked
+            job.error = error
+    _hand_over(jobs)
+
+
+def _hand_over(batch: list[_Job]) -> None:
     by_loop: dict[asyncio.AbstractEventLoop, list[_Job]] = {}
     for job in batch:
         by_loop.setdefault(job.loop, []).append(job)

@@ -4,6 +4,7 @@ A message is claimed by (channel, account, message id) and stored in one step; w
 restart finds here what to run again and what to send again. Raw text stays only until its answer is delivered.
 """
 
+import hashlib
 import json
 import sqlite3
 from collections.abc import Iterable, Sequence
@@ -32,6 +33,9 @@ CREATE TABLE IF NOT EXISTS messages (
 CREATE INDEX IF NOT EXISTS messages_waiting ON messages (lane, seq) WHERE state IN ('accepted', 'taken');
 CREATE INDEX IF NOT EXISTS messages_turn ON messages (turn) WHERE turn IS NOT NULL;
 CREATE INDEX IF NOT EXISTS messages_age ON messages (accepted_at);
+CREATE TABLE IF NOT EXISTS forgotten (
+    guard BLOB PRIMARY KEY, at REAL NOT NULL     -- a hash of channel, account and id: still known as a duplicate
+) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS lanes (
     lane TEXT PRIMARY KEY, agent TEXT NOT NULL, agent_at REAL NOT NULL, pinned INTEGER NOT NULL
 ) WITHOUT ROWID;
@@ -52,6 +56,7 @@ class State(StrEnum):
     COMMAND = "command"
     EXPIRED = "expired"
     FAILED = "failed"
+    FORGOTTEN = "forgotten"
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +131,11 @@ class Inbox:
         lane = message.lane
         row = (lane.channel, message.account, message.id, str(lane), message.user, _to_json(message), now, now)
 
+        guard = _guard(*row[:3])
+
         def work(db: sqlite3.Connection) -> Stored | Duplicate:
+            if db.execute("SELECT 1 FROM forgotten WHERE guard = ?", (guard,)).fetchone():
+                return Duplicate(State.FORGOTTEN)
             cursor = db.execute(
                 "INSERT OR IGNORE INTO messages (channel, account, id, lane, user, message, state, accepted_at,"
                 " changed_at) VALUES (?, ?, ?, ?, ?, ?, 'accepted', ?, ?)",
@@ -159,7 +168,7 @@ class Inbox:
         key = str(group.newest.message.lane)
         seqs = [stored.seq for stored in group.stored]
 
-        def work(db: sqlite3.Connection) -> None:
+        def work(db: sqlite3.Connection) -> bool:
             db.executemany(
                 "UPDATE messages SET state = ?, turn = ?, changed_at = ? WHERE seq = ?",
                 [(state, group.turn, now, seq) for seq in seqs],
@@ -167,10 +176,10 @@ class Inbox:
             insert_parts(db, group.turn, key, parts)
             if lane is not None:
                 _set_lane_state(db, key, lane)
-            if not parts:
-                blank(db, group.turn)
+            return not parts and blank(db, group.turn)
 
-        await self._database.run(work)
+        if await self._database.run(work):
+            await self._database.empty_log()
 
     async def asked(self, message: InboundMessage) -> tuple[ConversationId, str] | None:
         """Where this message was taken to, and the id of its user turn there; None when it was not (yet)."""
@@ -275,9 +284,42 @@ class Inbox:
                 (before,),
             )
             db.execute("DELETE FROM parts WHERE turn NOT IN (SELECT turn FROM messages WHERE turn IS NOT NULL)")
+            db.execute("DELETE FROM forgotten WHERE at < ?", (before,))
             return rows.rowcount
 
         return await self._database.run(work)
+
+    async def forget(self, user: str, now: float, keep: Stored | None = None) -> tuple[int, list[Stored]]:
+        """Deletes a person's messages with their parts, and what their lanes remember; only a hash of each id stays.
+
+        `keep` is the message that asks for it: it becomes nobody's, and goes once its answer has arrived. Returns how
+        many messages were deleted, and those of them that had no answer yet.
+        """
+        kept = keep.seq if keep else -1
+
+        def work(db: sqlite3.Connection) -> tuple[int, list[Stored]]:
+            rows = db.execute("SELECT * FROM messages WHERE user = ?", (user,)).fetchall()
+            guards = [(_guard(row["channel"], row["account"], row["id"]), row["accepted_at"]) for row in rows]
+            db.executemany("INSERT OR IGNORE INTO forgotten (guard, at) VALUES (?, ?)", guards)
+            gone = [row for row in rows if row["seq"] != kept]
+            db.executemany("DELETE FROM parts WHERE turn = ?", {(row["turn"],) for row in gone})
+            db.executemany("DELETE FROM messages WHERE seq = ?", [(row["seq"],) for row in gone])
+            db.execute("UPDATE messages SET user = '' WHERE seq = ?", (kept,))
+            db.execute("DELETE FROM lanes WHERE lane >= ? AND lane < ?", (f"{user}:", f"{user};"))
+            waiting = [_stored(row) for row in gone if row["state"] in (State.ACCEPTED, State.TAKEN)]
+            return len(gone), waiting
+
+        return await self._database.run(work)
+
+    async def empty_log(self) -> bool:
+        """Puts all that was deleted out of every byte of the database's files; whether that was possible."""
+        return await self._database.empty_log()
+
+
+def _guard(channel: str, account: str, id: str) -> bytes:
+    """What stays of a forgotten message, so that it is not handled again when a platform repeats it."""
+    text = json.dumps([channel, account, id], ensure_ascii=False)
+    return hashlib.sha256(text.encode("utf-8", "replace")).digest()[:16]
 
 
 def _group(rows: Iterable[sqlite3.Row]) -> Group:

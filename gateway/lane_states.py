@@ -29,6 +29,11 @@ class LaneStates:
         await self._inbox.set_lane_state(lane, state)
         self.keep(lane, state)
 
+    def forget(self, user: str) -> None:
+        """Drops what is at hand of a person's lanes; the inbox drops its own."""
+        for lane in [lane for lane in self._known if lane.user == user]:
+            del self._known[lane]
+
     def keep(self, lane: LaneKey, state: LaneState) -> None:
         """Takes over a state that is already on disk."""
         self._known[lane] = state

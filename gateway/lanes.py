@@ -17,6 +17,7 @@ from memory.conversation import LaneKey
 log = logging.getLogger("sanqiao.lanes")
 
 _AT_HAND = 50
+_END_SECONDS = 10.0
 RATE_LIMITED = "rate-limited"
 """The refusal that is told at once: a flood takes no place in its lane, and what waits there was let through."""
 
@@ -61,6 +62,8 @@ class _Lane:
     reruns: deque[Group] = field(default_factory=deque)
     more_after: int | None = None  # seq after which further messages wait in the inbox alone
     busy: bool = False
+    task: "asyncio.Task[None] | None" = None
+    work: Work | None = None  # what is being handled
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +88,10 @@ def next_group(waiting: deque[Waiting], merging: Merging) -> Work:
             break
         group.append(waiting.popleft().stored)
     return Work(Group(tuple(group)))
+
+
+def _is_by(user: str, stored: Stored) -> bool:
+    return stored.message.user == user
 
 
 def _joins(first: Waiting, then: Waiting) -> bool:
@@ -116,15 +123,15 @@ class Lanes:
         self._spawn = spawn
         self._clock = clock
         self._lanes: dict[LaneKey, _Lane] = {}
-        self._overtaking: set[int] = set()
+        self._overtaking: dict[int, tuple[Waiting, asyncio.Task[None]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
 
     def put(self, waiting: Waiting) -> None:
         """A newly accepted message: handled after all that waits in its lane, unless it overtakes."""
         if waiting.overtakes and not self._closed:
-            self._overtaking.add(waiting.stored.seq)  # now: a fetch from the inbox may be under way
-            self._start(self._overtake(waiting))
+            # now: a fetch from the inbox may be under way
+            self._overtaking[waiting.stored.seq] = (waiting, self._start(self._overtake(waiting)))
             return
         key = waiting.stored.message.lane
         lane = self._lane(key)
@@ -166,21 +173,51 @@ class Lanes:
     def _lane(self, key: LaneKey) -> _Lane:
         return self._lanes.setdefault(key, _Lane())
 
-    def _start(self, work: Coroutine[None, None, None]) -> None:
+    async def drop(self, user: str) -> None:
+        """Ends all work for a person, waiting or begun, but the task that asks for it. Others' work goes on.
+
+        What is dropped stays in the inbox, from which the caller removes it.
+        """
+        mine, ended = asyncio.current_task(), []
+        for waiting, task in self._overtaking.values():
+            if _is_by(user, waiting.stored) and task is not mine:
+                ended.append(task)
+        concerned = [lane for key, lane in self._lanes.items() if key.user == user or key.is_shared]
+        for lane in concerned:
+            lane.waiting = deque(each for each in lane.waiting if not _is_by(user, each.stored))
+            lane.reruns = deque(each for each in lane.reruns if not _is_by(user, each.newest))
+            # Between two pieces of work it may be about to take one of theirs, and loses nothing by being ended.
+            theirs = lane.work is None or _is_by(user, lane.work.group.newest)
+            if lane.task is not None and lane.task is not mine and theirs:
+                ended.append(lane.task)
+        for task in ended:
+            task.cancel()
+        if ended:
+            await asyncio.wait(ended, timeout=_END_SECONDS)
+        for seq in [seq for seq, (_, task) in self._overtaking.items() if task.done()]:
+            del self._overtaking[seq]
+        for key, lane in list(self._lanes.items()):
+            if lane.task is not None and lane.task.done():  # ended before it began, so that it could not tidy up
+                self._rest(key, lane)
+            if key in self._lanes:
+                self._wake(key, lane)
+
+    def _start(self, work: Coroutine[None, None, None]) -> "asyncio.Task[None]":
         task = self._spawn(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     def _wake(self, key: LaneKey, lane: _Lane) -> None:
         if not lane.busy and not self._closed:
             lane.busy = True
-            self._start(self._run(key, lane))
+            lane.task = self._start(self._run(key, lane))
 
     async def _overtake(self, waiting: Waiting) -> None:
         try:
             await self._handle(Work(Group((waiting.stored,)), waiting.command, waiting.refusal))
         finally:
-            self._overtaking.discard(waiting.stored.seq)
+            self._overtaking.pop(waiting.stored.seq, None)
 
     async def _run(self, key: LaneKey, lane: _Lane) -> None:
         try:
@@ -188,13 +225,18 @@ class Lanes:
                 work = await self._next(key, lane)
                 if work is None:
                     break
+                lane.work = work
                 await self._handle(work)
+                lane.work = None
         except Exception:  # border of the lane: what it holds is in the inbox, other lanes go on
             log.exception("lane failed lane=%s", key)
         finally:
-            lane.busy = False
-            if not (lane.waiting or lane.reruns or lane.more_after is not None):
-                self._lanes.pop(key, None)
+            self._rest(key, lane)
+
+    def _rest(self, key: LaneKey, lane: _Lane) -> None:
+        lane.busy, lane.work, lane.task = False, None, None
+        if not (lane.waiting or lane.reruns or lane.more_after is not None):
+            self._lanes.pop(key, None)
 
     async def _next(self, key: LaneKey, lane: _Lane) -> Work | None:
         if lane.reruns:

@@ -19,7 +19,7 @@ def refused_by_policy(message: InboundMessage, entry: EntrySettings) -> bool:
 
 
 class RateLimit:
-    """Counts messages per person over a sliding minute; remembers the 10,000 people seen last."""
+    """Counts messages per person over a sliding minute; remembers nobody longer, and no more than 10,000 people."""
 
     def __init__(self) -> None:
         self._seen: OrderedDict[str, deque[float]] = OrderedDict()
@@ -33,14 +33,19 @@ class RateLimit:
             return True
         times = self._seen.setdefault(user, deque())
         self._seen.move_to_end(user)
-        while len(self._seen) > _PEOPLE:
-            self._seen.popitem(last=False)
         while times and not 0 <= now - times[0] < _MINUTE:
             times.popleft()
+        while len(self._seen) > _PEOPLE or self._is_over(next(iter(self._seen.values())), now):
+            self._seen.popitem(last=False)
         if len(times) >= per_minute:
             return False
         times.append(now)
         return True
+
+    @staticmethod
+    def _is_over(times: deque[float], now: float) -> bool:
+        """Whether nothing of it counts any more; those without any are about to get their first."""
+        return bool(times) and not any(0 <= now - each < _MINUTE for each in times)
 
 
 class OncePerMinute:

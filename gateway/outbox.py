@@ -31,7 +31,8 @@ class _Delivery:
 @dataclass(slots=True)
 class _LaneOut:
     waiting: deque[_Delivery] = field(default_factory=deque)
-    busy: bool = False
+    current: _Delivery | None = None
+    task: "asyncio.Task[None] | None" = None
 
 
 class Outbox:
@@ -64,11 +65,31 @@ class Outbox:
         if parts is not None and len(lane.waiting) < _AT_HAND:
             at_hand = [WaitingPart(number, len(parts), text) for number, text in enumerate(parts)]
         lane.waiting.append(_Delivery(turn, stored, at_hand))
-        if not lane.busy:
-            lane.busy = True
-            task = self._spawn(self._run(key, lane))
+        self._wake(key, lane)
+
+    def _wake(self, key: LaneKey, lane: _LaneOut) -> None:
+        if lane.waiting and lane.task is None:
+            task = lane.task = self._spawn(self._run(key, lane))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
+
+    async def drop(self, user: str) -> list[Stored]:
+        """Sends nothing more to a person of what is here now; returns the messages whose answers that concerns."""
+        dropped, ended = [], []
+        for lane in self._lanes.values():
+            theirs = [each for each in lane.waiting if each.stored.message.user == user]
+            lane.waiting = deque(each for each in lane.waiting if each.stored.message.user != user)
+            if lane.current is not None and lane.current.stored.message.user == user:
+                theirs.append(lane.current)
+                if lane.task is not None:
+                    lane.task.cancel()
+                    ended.append(lane.task)
+            dropped += [each.stored for each in theirs]
+        if ended:
+            await asyncio.wait(ended, timeout=_CALL_SECONDS)
+        for key, lane in list(self._lanes.items()):
+            self._wake(key, lane)
+        return dropped
 
     async def drain(self, deadline: float) -> None:
         """Lets what is being sent go on for `deadline` seconds at most; the rest waits in the inbox."""
@@ -82,13 +103,13 @@ class Outbox:
     async def _run(self, key: LaneKey, lane: _LaneOut) -> None:
         try:
             while lane.waiting:
-                delivery = lane.waiting.popleft()
+                delivery = lane.current = lane.waiting.popleft()
                 try:
                     await self._deliver(delivery)
                 except Exception:  # border of one delivery: it stays in the inbox, the next one goes on
                     log.exception("delivery failed turn=%d lane=%s", delivery.turn, key)
         finally:
-            lane.busy = False
+            lane.current = lane.task = None
             if not lane.waiting:
                 self._lanes.pop(key, None)
 

@@ -51,7 +51,7 @@ class Parts:
     async def sent(self, turn: int, number: int, platform_id: str, now: float) -> None:
         """A part arrived. With the last one an answered turn is delivered, and its texts are blanked."""
 
-        def work(db: sqlite3.Connection) -> None:
+        def work(db: sqlite3.Connection) -> bool:
             db.execute(
                 "UPDATE parts SET state = 'sent', text = '', platform_id = ? WHERE turn = ? AND number = ?",
                 (platform_id, turn, number),
@@ -64,14 +64,16 @@ class Parts:
                     "UPDATE messages SET state = 'delivered', changed_at = ? WHERE turn = ? AND state = 'answered'",
                     (now, turn),
                 )
-                blank(db, turn)
+                return blank(db, turn)
+            return False
 
-        await self._database.run(work)
+        if await self._database.run(work):
+            await self._database.empty_log()
 
     async def give_up(self, turn: int, now: float) -> None:
         """What is left of an answer will never arrive."""
 
-        def work(db: sqlite3.Connection) -> None:
+        def work(db: sqlite3.Connection) -> bool:
             db.execute(
                 "UPDATE parts SET state = 'dropped', text = '' WHERE turn = ? AND state IN ('waiting', 'shelved')",
                 (turn,),
@@ -80,9 +82,10 @@ class Parts:
                 "UPDATE messages SET state = 'failed', changed_at = ? WHERE turn = ? AND state = 'answered'",
                 (now, turn),
             )
-            blank(db, turn)
+            return blank(db, turn)
 
-        await self._database.run(work)
+        if await self._database.run(work):
+            await self._database.empty_log()
 
     async def shelve(self, turn: int, number: int) -> None:
         """The parts from `number` on wait for the person's next contact."""
@@ -131,6 +134,13 @@ def insert_parts(db: sqlite3.Connection, turn: int, lane: str, texts: Sequence[s
     )
 
 
-def blank(db: sqlite3.Connection, turn: int) -> None:
-    """Removes the texts of a turn's messages: its answer has arrived, or never will."""
+def blank(db: sqlite3.Connection, turn: int) -> bool:
+    """Removes the texts of a turn's messages: its answer has arrived, or never will.
+
+    Of the message by which a person asked to be forgotten (a row of nobody) nothing stays; whether it was that.
+    """
+    if db.execute("DELETE FROM messages WHERE turn = ? AND user = ''", (turn,)).rowcount:
+        db.execute("DELETE FROM parts WHERE turn = ?", (turn,))
+        return True
     db.execute("UPDATE messages SET message = '' WHERE turn = ?", (turn,))
+    return False

@@ -24,6 +24,7 @@ from gateway.answering import Answer, Answering, Question, QuestionTooLong, Stop
 from gateway.command_runner import CommandRunner
 from gateway.commands import parse
 from gateway.conversation_index import ConversationIndex
+from gateway.forgetting import Forgetting, Records
 from gateway.inbox import Duplicate, Group, Inbox, State, Stored
 from gateway.lane_states import LaneStates
 from gateway.lanes import RATE_LIMITED, Lanes, Waiting, Work
@@ -71,7 +72,6 @@ class Pipeline:
         self._answers: dict[LaneKey, Stopper] = {}
         self._rate = RateLimit()
         self._told = OncePerMinute()
-        self._commands = CommandRunner(memory, self._states, index, self.stop_answer, clock)
         self.lanes = Lanes(
             inbox,
             self._handle,
@@ -79,6 +79,18 @@ class Pipeline:
             lambda: snapshots.now().merging,
             spawn=spawn,
             clock=clock,
+        )
+        self.forgetting = Forgetting(
+            Records(memory, inbox, index, clock),
+            lanes=self.lanes,
+            outbox=outbox,
+            summaries=summaries,
+            states=self._states,
+            channels=channels,
+            text=self._text,
+        )
+        self._commands = CommandRunner(
+            memory, self._states, index, stop_answer=self.stop_answer, forgetting=self.forgetting, clock=clock
         )
         self._open = False
 
@@ -96,6 +108,7 @@ class Pipeline:
         """Stores a message durably and puts it into its lane. Raises GatewayClosed when it was not stored."""
         if not self._open:
             raise GatewayClosed
+        await self.forgetting.settled(message.user)
         message = self._storable(message)
         try:
             stored = await self._inbox.accept(message, self._clock())
@@ -138,7 +151,7 @@ class Pipeline:
             if work.refusal:
                 await self._refuse(work.group, work.refusal)
             elif work.command:
-                text = await self._commands.run(work.command, work.group.newest.message, self._snapshots.now())
+                text = await self._commands.run(work.command, work.group.newest, self._snapshots.now())
                 await self._finish(work.group, State.COMMAND, text, Answered(text))
             else:
                 await self._answer(work.group)
@@ -256,6 +269,9 @@ class Pipeline:
             self._outbox.put(group.turn, stored, parts)
         else:
             self._tell(group, Silent())
+
+    def _text(self, name: str) -> str:
+        return self._snapshots.now().texts.get(name)
 
     def _parts(self, entry: str, text: str) -> list[str]:
         channel = self._channels.get(entry)

@@ -32,6 +32,7 @@ STEPS = 8
 FIRST_PAUSE, LONGEST_PAUSE = 30.0, 3600.0
 """Seconds for which a conversation is left alone after a failure, and after many."""
 _PAUSES = 4096
+_END_SECONDS = 10.0
 
 Spawn = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
 
@@ -96,6 +97,20 @@ class Summaries:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
+
+    async def forget(self, user: str) -> None:
+        """Ends what is under way for a person's conversations, and drops what is remembered of them."""
+        running = {each: task for each, task in self._running.items() if each.lane.user == user}
+        for task in running.values():
+            task.cancel()
+        if running:
+            await asyncio.wait(running.values(), timeout=_END_SECONDS)
+        for conversation, task in running.items():
+            if task.done() and self._running.get(conversation) is task:  # ended before it began
+                del self._running[conversation]
+                self._wanted.pop(conversation, None)
+        for conversation in [each for each in self._pauses if each.lane.user == user]:
+            del self._pauses[conversation]
 
     # ---- one conversation
 

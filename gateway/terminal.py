@@ -13,6 +13,7 @@ from channels.message import Answered, Delta, Failed, Routed, Shown
 from gateway import logs
 from gateway.app import App
 from gateway.live_settings import LiveSettings
+from gateway.running import running_console
 from gateway.sections import LogSettings
 from gateway.workspace_lock import WorkspaceBusy
 
@@ -76,13 +77,9 @@ async def _show(events: AsyncIterator[Shown]) -> int:
 async def _through_gateway(
     live: LiveSettings, workspace: Path, user: str, agent: str | None, message: str | None
 ) -> int:
-    console = live.current.console
-    token = console.token.get_secret_value()
-    if not token:
-        kept = workspace / "console-token"
-        token = (await asyncio.to_thread(kept.read_text)).strip() if await asyncio.to_thread(kept.exists) else ""
-    url = f"http://{console.host}:{console.port}/api/chat"
-    async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {token}"}) as session:
+    console = await running_console(live, workspace)
+    url = console.url("/api/chat")
+    async with console.session() as session:
 
         async def ask(text: str) -> AsyncIterator[Shown]:
             body = {"user": user, "text": text, "agent": agent}

@@ -34,7 +34,8 @@ DEFAULTS: Mapping[str, str] = {
         "/stop 停止正在进行的回答\n"
         "/history 查看最近的对话\n"
         "/status 查看当前状态\n"
-        "/whoami 查看我的标识"
+        "/whoami 查看我的标识\n"
+        "/forget 立即删除我的全部资料"
     ),
     "unknown-command": "没有「{command}」这个命令。发送 /help 查看可用的命令。",
     "admin-only": "这个命令只有管理员可以使用。",
@@ -48,7 +49,9 @@ DEFAULTS: Mapping[str, str] = {
     "whoami": "你的标识：{user}\n平台账号：{platform_user}\n渠道：{channel}",
     "history": "最近的对话：\n{history}",
     "history-empty": "还没有对话记录。",
-    "forgotten": "已删除你的全部资料：{removed}",
+    "forgotten": "已删除你的全部资料：{removed}。",
+    "forgotten-nothing": "没有需要删除的资料。",
+    "forgotten-waiting": "已按你的要求停止处理，并删除了你的资料。",
 }
 """Name → default. What stands in braces is filled in; an own text may use the same names, or fewer."""
 

@@ -15,6 +15,7 @@ from typing import Self
 CHANNELS = ("wechat", "wecom", "dingtalk", "feishu", "web")
 """The kinds of channel that may stand in an id."""
 
+PERSON = r"u[a-z2-7]{12}"
 _USER = r"[ug][a-z2-7]{12}"
 _SESSION = r"[0-9a-f]{12}"
 AGENT_NAME = r"[a-z0-9][a-z0-9-]{0,47}"
@@ -75,6 +76,11 @@ class LaneKey:
         if not found:
             raise InvalidId(f"no lane key: {text[:100]!r}")
         return cls(found[1], found[2], found[3], found[4] == "1")
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether a group shares it: its `user` is no person."""
+        return self.user.startswith("g")
 
     def with_agent(self, agent: str) -> "ConversationId":
         """This lane's conversation with one agent. Raises InvalidId for a name no agent can have."""

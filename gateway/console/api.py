@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 import re
+import sqlite3
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +16,8 @@ from channels.web import BadQuestion, TooManyReaders
 from gateway.console.backend import BadCursor, ConsoleBackend
 from gateway.console.guard import json_response, refusal
 from gateway.server import Handler
-from memory.conversation import CHANNELS, ConversationId, InvalidId, Turn
+from memory.conversation import CHANNELS, PERSON, ConversationId, InvalidId, Turn
+from memory.errors import StoreError
 
 logger = logging.getLogger("sanqiao.console")
 
@@ -147,6 +149,7 @@ class Api:
             ("GET", "/api/conversations/{id}", self.history),
             ("GET", "/api/conversations/{id}/window", self.window),
             ("GET", "/api/status", self.status),
+            ("POST", "/api/forget", self.forget),
             ("GET", "/metrics", self.metrics),
         ):
             app.router.add_route(method, path, handler)
@@ -253,6 +256,18 @@ class Api:
     async def status(self, request: web.Request) -> web.StreamResponse:
         """How the gateway is."""
         return json_response(await self._backend.status())
+
+    async def forget(self, request: web.Request) -> web.StreamResponse:
+        """Removes every trace of one person; says what was removed (Chinese), and whether anything was."""
+        user = (await json_body(request, ("user",))).get("user")
+        if not isinstance(user, str) or not re.fullmatch(PERSON, user):
+            raise BadRequest(400, "user 应为用户的编号：u 和 12 个小写字母或数字，可用 /whoami 查看")
+        try:
+            removed = await self._backend.forget(user)
+        except (StoreError, sqlite3.Error) as error:
+            logger.error("forget_failed user=%s reason=%s", user, error)
+            raise BadRequest(500, "没能全部删除，请查看网关的日志，排除原因后再试") from None
+        return json_response({"user": user, "removed": str(removed), "found": bool(removed)})
 
     async def metrics(self, request: web.Request) -> web.StreamResponse:
         """Prometheus text."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from channels.web import WebChannel
+from gateway.removed import Removed
 from memory.conversation import ConversationId, Turn
 
 
@@ -58,6 +59,9 @@ class ConsoleBackend(Protocol):
 
     async def status(self) -> Mapping[str, Any]:
         """How the gateway is, without a secret. ``"demo": true`` while the demo model stands in for a real one."""
+
+    async def forget(self, user: str) -> Removed:
+        """Removes every trace of the person with this id. Raises StoreError, sqlite3.Error."""
 
     def agents(self) -> Sequence[AgentInfo]:
         """The agents of the present configuration."""

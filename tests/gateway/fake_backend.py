@@ -7,7 +7,9 @@ from typing import Any
 from channels.message import Admission, Answered, Delta, InboundMessage, Progress, Routed
 from channels.web import WebChannel
 from gateway.console.backend import AgentInfo, BadCursor, ConversationItem, ConversationPage
+from gateway.removed import Removed
 from memory.conversation import ConversationId, Turn
+from memory.errors import StoreError
 
 Script = Callable[[InboundMessage], Sequence[Progress]]
 
@@ -33,6 +35,8 @@ class FakeBackend:
         self.turns: dict[ConversationId, list[Turn]] = {}
         self.items: list[ConversationItem] = []
         self.demo = False
+        self.broken = False
+        self.removed = Removed()
         self.answering: set[asyncio.Task[None]] = set()
         numbers = iter(range(10**9))
         self.web = WebChannel("web", self.accept, new_id=lambda: f"w-{next(numbers)}")
@@ -75,6 +79,12 @@ class FakeBackend:
 
     async def status(self) -> Mapping[str, Any]:
         return {"demo": self.demo, "channels": []}
+
+    async def forget(self, user: str) -> Removed:
+        self.asked.append(("forget", user))
+        if self.broken:
+            raise StoreError("conversations/…")
+        return self.removed
 
     def agents(self) -> Sequence[AgentInfo]:
         return [
