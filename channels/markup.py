@@ -16,10 +16,10 @@ from channels.markdown import LIST_ITEM, Code, Kind, Prose, Table, blocks, clean
 _HELD = "\ufdd0"
 """Stands for a piece that is kept as it is; `clean` takes this noncharacter out of every text."""
 
-_ANY_TAG = regex.compile(r"<(?=[\s\p{Cf}]*/?[\s\p{Cf}]*[A-Za-z!?])")
-_MENTION_TAG = regex.compile(r"<(?=[\s\p{Cf}]*/?[\s\p{Cf}]*(?:at|person)\b)", regex.IGNORECASE)
-_MENTION_SIGN = regex.compile(r"<(?=[\s\p{Cf}]*@)")
-_ANCHOR = regex.compile(r"<(?=[\s\p{Cf}]*/?[\s\p{Cf}]*a\b)", regex.IGNORECASE)
+_ANY_TAG = regex.compile(r"<(?=[\s\p{Cf}]*+/?[\s\p{Cf}]*+[A-Za-z!?])")
+_MENTION_TAG = regex.compile(r"<(?=[\s\p{Cf}]*+/?[\s\p{Cf}]*+(?:at|person)\b)", regex.IGNORECASE)
+_MENTION_SIGN = regex.compile(r"<(?=[\s\p{Cf}]*+@)")
+_ANCHOR = regex.compile(r"<(?=[\s\p{Cf}]*+/?[\s\p{Cf}]*+a\b)", regex.IGNORECASE)
 
 _WEB = regex.compile(r"(?:https?://|mailto:|tel:)[^\s<>]+", regex.IGNORECASE)
 _HEADING = regex.compile(r" {0,3}(#{1,6})[ \t]+(.*?)[ \t]*#*[ \t]*")
