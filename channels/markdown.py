@@ -16,7 +16,7 @@ _CONTROL = regex.compile(r"[\x00-\x08\x0b-\x1f\x7f\ufdd0]")
 _SURROGATE = regex.compile(r"[\ud800-\udfff]")
 _CONTAINER = regex.compile(r"(?:[ \t]{0,8}>){1,8}[ \t]?")
 LIST_ITEM = regex.compile(r"(?P<indent>[ \t]*)(?P<marker>[-*+•·]|\d{1,9}[.)])(?P<gap>[ \t]+)(?=\S)")
-_DELIMITERS = regex.compile(r"[ \t]*\|?(?:[ \t]*:?-+:?[ \t]*\|)*[ \t]*:?-+:?[ \t]*\|?[ \t]*")
+_DELIMITERS = regex.compile(r"\|?+[ \t]*+:?-++:?[ \t]*+(?:\|[ \t]*+:?-++:?[ \t]*+)*+\|?")
 _TICKS = regex.compile(r"`+")
 _URL_END = ".,;:!?)]}'\"~_"
 
@@ -162,7 +162,7 @@ def _heads_table(lines: Sequence[str], at: int) -> bool:
     if at + 1 >= len(lines) or "|" not in lines[at] or "|" not in lines[at + 1]:
         return False
     below = lines[at + 1]
-    return bool(_DELIMITERS.fullmatch(below)) and len(cells(lines[at])) == len(cells(below))
+    return bool(_DELIMITERS.fullmatch(below.strip())) and len(cells(lines[at])) == len(cells(below))
 
 
 def cells(row: str) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ _MENTION_SIGN = regex.compile(r"<(?=[\s\p{Cf}]*+@)")
 _ANCHOR = regex.compile(r"<(?=[\s\p{Cf}]*+/?[\s\p{Cf}]*+a\b)", regex.IGNORECASE)
 
 _WEB = regex.compile(r"(?:https?://|mailto:|tel:)[^\s<>]+", regex.IGNORECASE)
-_HEADING = regex.compile(r" {0,3}(#{1,6})[ \t]+(.*?)[ \t]*#*[ \t]*")
+_HEADING = regex.compile(r" {0,3}#{1,6}[ \t]+(.*)")
 _RULE = regex.compile(r" {0,3}(?:(?:-[ \t]*){3,}|(?:\*[ \t]*){3,}|(?:_[ \t]*){3,})")
 _QUOTE = regex.compile(r"((?:[ \t]{0,3}>[ \t]?)+)(.*)")
 _TASK = regex.compile(r"\[([ xX])\][ \t]+(?=\S)")
@@ -87,6 +87,16 @@ def _replaced(pattern: "regex.Pattern[str]", text: str) -> str:
     return str(pattern.sub("＜", text))
 
 
+def _title(line: str) -> str | None:
+    """The words of a heading (CommonMark §4.2), None for another line; closing marks stand apart: 「# C#」 is about C#."""
+    heading = _HEADING.fullmatch(line)
+    if heading is None:
+        return None
+    title = str(heading[1]).rstrip(" \t")
+    words = title.rstrip("#")
+    return words.rstrip(" \t") if not words or words[-1] in " \t" else title
+
+
 # ---- markdown of a platform
 
 
@@ -136,9 +146,9 @@ def _runs_on(line: str, below: str) -> bool:
 
 
 def _line(line: str, dialect: _Dialect) -> str:
-    heading = None if dialect.headings else _HEADING.fullmatch(line)
-    if heading and heading[2]:
-        return f"**{''.join(map(_bold_free, _pieces(heading[2])))}**"
+    title = None if dialect.headings else _title(line)
+    if title:
+        return f"**{''.join(map(_bold_free, _pieces(title)))}**"
     return "".join(piece for _, piece in _pieces(line))
 
 
@@ -201,9 +211,9 @@ def _plain_table(table: Table) -> Iterator[str]:
 def _plain_line(line: str) -> str:
     if _RULE.fullmatch(line):
         return "————————"
-    heading = _HEADING.fullmatch(line)
-    if heading:
-        title = _plain(heading[2])
+    title = _title(line)
+    if title is not None:
+        title = _plain(title)
         return f"【{title}】" if title and not set("【】\n") & set(title) else title
     quote = _QUOTE.fullmatch(line)
     if quote and quote[2].strip():
