@@ -394,7 +394,7 @@ async def talked(memory: Memory, workspace: Path, first: int, count: int = 5) ->
 
 
 async def test_refused_and_back(tmp_path: Path, own: RedisServer, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO)
+    caplog.set_level(logging.INFO, "sanqiao")
     async with remembering(tmp_path, own.url) as memory:
         await talked(memory, tmp_path, 0)
         await memory.remember(OTHER, talk(0, 1))
@@ -421,7 +421,7 @@ async def test_a_restart_between_two_messages_goes_unnoticed(
     tmp_path: Path, own: RedisServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The idle connections are dead then; that is no failure of the server."""
-    caplog.set_level(logging.INFO)
+    caplog.set_level(logging.INFO, "sanqiao")
     async with remembering(tmp_path, own.url) as memory:
         await talked(memory, tmp_path, 0, 1)
         own.kill()
@@ -432,7 +432,7 @@ async def test_a_restart_between_two_messages_goes_unnoticed(
 
 
 async def test_frozen_and_thawed(tmp_path: Path, own: RedisServer, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO)
+    caplog.set_level(logging.INFO, "sanqiao")
     async with remembering(tmp_path, own.url, cooldown="1s", timeout="300ms") as memory:
         await talked(memory, tmp_path, 0)
         own.freeze()
@@ -449,7 +449,7 @@ async def test_frozen_and_thawed(tmp_path: Path, own: RedisServer, caplog: pytes
 
 
 async def test_a_full_redis(tmp_path: Path, own: RedisServer, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO)
+    caplog.set_level(logging.INFO, "sanqiao")
     async with remembering(tmp_path, own.url) as memory:
         await talked(memory, tmp_path, 0)
         own.client.config_set("maxmemory", 1)
@@ -467,7 +467,7 @@ async def test_a_full_redis(tmp_path: Path, own: RedisServer, caplog: pytest.Log
 
 
 async def test_a_read_only_replica(tmp_path: Path, own: RedisServer, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO)
+    caplog.set_level(logging.INFO, "sanqiao")
     async with remembering(tmp_path, own.url) as memory:
         await talked(memory, tmp_path, 0)
         own.client.replicaof("127.0.0.1", str(own.port))
@@ -496,7 +496,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize("name", BAD)
 async def test_one_attempt_per_pause(tmp_path: Path, name: str, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO)
+    caplog.set_level(logging.INFO, "sanqiao")
     kind, remedy = BAD[name]
     async with BadRedis(**kind) as bad, remembering(tmp_path, bad.url, cooldown="500ms", timeout="100ms") as memory:
         assert bad.connections == 1
@@ -561,6 +561,7 @@ async def test_a_cancelled_probe_does_not_stand_in_the_way(tmp_path: Path) -> No
 
 async def test_no_secret_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
+    caplog.set_level(logging.DEBUG, "sanqiao")
     with RedisServer("--requirepass", "right") as server:
         url = f"redis://:SECRETCANARY@127.0.0.1:{server.port}/0"
         async with remembering(tmp_path, url) as memory:

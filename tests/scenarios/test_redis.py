@@ -89,7 +89,7 @@ def changes(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 async def test_killed_and_back(tmp_path: Path, server: RedisServer, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO)
+    caplog.set_level(logging.INFO, "sanqiao")
     async with twins(tmp_path, server.url) as both:
         assert await both.redis() == {"state": "ok", "cooldown_left": 0.0, "remedy": ""}
         await both.says()
@@ -113,7 +113,7 @@ async def test_killed_and_back(tmp_path: Path, server: RedisServer, caplog: pyte
 
 
 async def test_frozen_flushed_spoiled(tmp_path: Path, server: RedisServer, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO)
+    caplog.set_level(logging.INFO, "sanqiao")
     async with twins(tmp_path, server.url) as both:
         await both.says()
         server.freeze()
@@ -138,7 +138,7 @@ async def test_frozen_flushed_spoiled(tmp_path: Path, server: RedisServer, caplo
 
 
 async def test_full_and_read_only(tmp_path: Path, server: RedisServer, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO)
+    caplog.set_level(logging.INFO, "sanqiao")
     async with twins(tmp_path, server.url) as both:
         await both.says()
         server.client.config_set("maxmemory", 1)
@@ -188,7 +188,7 @@ async def test_it_comes_and_goes(tmp_path: Path, server: RedisServer) -> None:
 
 
 async def test_a_black_hole_is_asked_once_per_pause(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO)
+    caplog.set_level(logging.INFO, "sanqiao")
     async with BadRedis() as hole:
         begun = time.monotonic()
         async with twins(tmp_path, hole.url) as both:
