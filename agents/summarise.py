@@ -12,6 +12,7 @@ from agents.demo_model import SIGN
 from agents.model import ChatMessage, ModelClient, ModelRequest, ModelSettings, OddAnswer
 from agents.prompt import one_line, section, spoken
 from memory.conversation import Role, Turn
+from memory.speaker import voiced
 from memory.summary import longest_turn
 from memory.tokens import message_tokens, shortened
 
@@ -72,7 +73,7 @@ def summary_request(
 ) -> ModelRequest:
     """What the model is asked: the task as system message, all that people said as one quotation."""
     longest = longest_turn(room)
-    record = "\n".join(spoken(turn.role, shortened(turn.text, longest)[0], turn.tool_calls) for turn in turns)
+    record = "\n".join(spoken(turn.role, shortened(voiced(turn), longest)[0], turn.tool_calls) for turn in turns)
     parts = [section("此前的摘要", previous), section("新的对话记录", record), "请按要求写出新的摘要。"]
     asked = "\n\n".join(part for part in parts if part)
     return ModelRequest(messages=(ChatMessage("system", _task(settings, max_chars)), ChatMessage(Role.USER, asked)))
@@ -93,7 +94,7 @@ def excerpts(previous: str, turns: Sequence[Turn], max_chars: int) -> str:
     """A summary without a model: the first sentence of each user turn; of too many the middle ones go."""
     lines = [line for line in previous.splitlines() if line.strip()]
     for turn in turns:
-        if turn.role is Role.USER and (line := _first_sentence(turn.text)):
+        if turn.role is Role.USER and (line := _first_sentence(voiced(turn))):
             lines.append(f"用户说：{line}")
     while len(lines) > 1 and sum(len(line) + 1 for line in lines) > max_chars + 1:
         del lines[len(lines) // 2]

@@ -1,10 +1,10 @@
 """What travels between a channel and the gateway: one message in, events of its answer, parts of a reply out."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from memory.conversation import ConversationId, LaneKey
+from memory.conversation import ConversationId, LaneKey, shared_group_id
 
 
 class Notice(StrEnum):
@@ -21,7 +21,7 @@ class InboundMessage:
     """One message that addresses the bot, from whatever platform; already authentic, parsed and cleaned of mentions.
 
     `entry` names the channel entry in the config (``feishu``, ``feishu-hr``), through which the reply goes back.
-    `account` and `id` are what the inbox de-duplicates by (with `lane.channel`). `user` is the id of the real speaker
+    `chat` is, in a group, what the platform calls it. `account` and `id` are what the inbox de-duplicates by (with `lane.channel`). `user` is the id of the real speaker
     (equal to `lane.user` but in a shared group), `platform_user` what the platform calls them. `reply` holds what this
     channel needs to answer just this message (chat id, message id, thread …): never a "last" anything. `agent` is an
     agent chosen by the sender for this message. `notice` asks for a fixed answer.
@@ -35,9 +35,17 @@ class InboundMessage:
     platform_user: str
     text: str
     name: str = ""
+    chat: str = ""
     reply: Mapping[str, str] = field(default_factory=dict)
     agent: str | None = None
     notice: Notice | None = None
+
+    def in_shared_lane(self) -> "InboundMessage":
+        """The same message in the lane that all members of its group share; in a direct chat it stays in its own."""
+        if not self.lane.group or not self.chat:
+            return self
+        user = shared_group_id(self.lane.channel, self.account, self.chat)
+        return replace(self, lane=replace(self.lane, user=user))
 
 
 class Admission(StrEnum):

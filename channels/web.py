@@ -193,6 +193,7 @@ class WebChannel:
             platform_user=question.user,
             text=_SURROGATE.sub("\ufffd", question.text),
             name=question.name,
+            chat=question.group or "",
             agent=question.agent,
         )
 

@@ -144,7 +144,7 @@ MEANINGS: Mapping[str, str] = {
     "memory.durability": "会话写到什么程度才算完成：`sync` 已落盘；`batch` 0.05 秒内落盘；`none` 由系统决定",
     "cluster.enabled": "几个网关共用一个工作目录",
     "cluster.redis": "不得淘汰数据的 Redis",
-    "conversations.group-context": "群聊中每人各有上下文（`member`），或全群共用（`shared`）",
+    "conversations.group-context": "群聊中每人各有上下文（`member`），或全群共用一段对话（`shared`）：写明谁在说话，`/new` 只由管理员或最近提问的人执行",
     "conversations.debounce": "收到消息后再等多久，把连发的几条合为一问",
     "conversations.merge-queued": "回答期间到来的几条合为一问",
     "conversations.answer-after-restart": "重启后，多久以内的消息还要回答；一条回答也最多在这段时间内重试发送",

@@ -15,6 +15,7 @@ from gateway.router import LaneState
 from gateway.snapshot import Snapshot
 from memory.conversation import ConversationId, Role, Turn
 from memory.memory import Memory
+from memory.speaker import voiced
 from memory.window import Window, WindowSettings
 
 log = logging.getLogger("sanqiao.answering")
@@ -93,6 +94,7 @@ def user_turn(group: Group, agent: Agent, snapshot: Snapshot, now: float) -> Tur
         ids=ids if len(ids) > 1 else (),
         at=snapshot.iso(now),
         name=masking.mask(messages[-1].name) or None,
+        user=messages[-1].user if messages[-1].lane.is_shared else None,
     )
 
 
@@ -168,6 +170,7 @@ class Answering:
             text=text,
             id=f"{question.turn.id}/a",
             to=question.turn.id,
+            user=question.turn.user,
             at=question.snapshot.iso(self._clock()),
             model=completion.model if completion else None,
             stopped=completion is None,
@@ -176,13 +179,15 @@ class Answering:
 
 def request_of(question: Question, window: Window, client: ModelClient) -> ModelRequest:
     """What the model is sent."""
+    shared = question.conversation.lane.is_shared
     messages = compose(
         question.agent,
         window.messages,
-        question.turn.text,
+        voiced(question.turn),
         history=client.settings.history,
-        speaker_name=question.turn.name or "",
+        speaker_name="" if shared else question.turn.name or "",
         group=question.conversation.lane.group,
+        shared=shared,
         summary=window.summary.text if window.summary else None,
     )
     return ModelRequest(messages=messages, temperature=question.agent.settings.temperature)

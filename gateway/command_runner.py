@@ -1,6 +1,7 @@
 """What commands do. Each may run twice after a crash and does the same as once."""
 
 from collections.abc import Callable
+from datetime import datetime
 
 from channels.message import InboundMessage
 from gateway.commands import Command
@@ -12,9 +13,11 @@ from gateway.router import LaneState
 from gateway.snapshot import Snapshot
 from memory.conversation import ConversationId, LaneKey, Role, Turn
 from memory.memory import Memory
+from memory.speaker import label
 
 _HISTORY_TURNS = 10
 _HISTORY_CHARACTERS = 200
+_LAST_ASKED_TURNS = 100
 
 
 class CommandRunner:
@@ -83,13 +86,29 @@ class CommandRunner:
         return texts.get("agent-switched", agent=agent.name, description=agent.settings.description)
 
     async def _new(self, message: InboundMessage, snapshot: Snapshot) -> str:
-        """A reset in each agent's file of this lane, and no agent is sticky any more; nothing is deleted."""
+        """A reset in each agent's file of this lane, and no agent is sticky any more; nothing is deleted.
+
+        A conversation that a group shares is begun anew by admins and by whoever asked last.
+        """
+        if message.lane.is_shared and message.user not in snapshot.settings.admins:
+            last = await self._asked_last(message.lane)
+            if last is not None and last != message.user:
+                return snapshot.texts.get("new-not-yours")
         at = snapshot.iso(self._clock())
         for conversation in await self._memory.files_of(message.lane):
             self._index.touch(conversation)
             await self._memory.reset(conversation, message.id, at)
         await self._states.set(message.lane, LaneState())
         return snapshot.texts.get("new-done")
+
+    async def _asked_last(self, lane: LaneKey) -> str | None:
+        """Who asked last in this lane, of whatever agent; None where that is not known any more."""
+        asked = []
+        for conversation in await self._memory.files_of(lane):
+            turns = await self._memory.history(conversation, None, _LAST_ASKED_TURNS)
+            asked += [turn for turn in turns if turn.role is Role.USER]
+        newest = max(asked, key=lambda turn: datetime.fromisoformat(turn.at), default=None)
+        return newest.user if newest else None
 
     async def _current(self, message: InboundMessage, snapshot: Snapshot) -> LaneState:
         """The lane's agent as the next message without a rule would find it."""
@@ -127,4 +146,5 @@ class CommandRunner:
 def _line(turn: Turn) -> str:
     text = " ".join(turn.text.split())
     short = text if len(text) <= _HISTORY_CHARACTERS else text[:_HISTORY_CHARACTERS] + "……"
-    return f"{'我' if turn.role is Role.USER else '答'}：{short}"
+    speaker = "答" if turn.role is not Role.USER else label(turn.name, turn.user) if turn.user else "我"
+    return f"{speaker}：{short}"

@@ -15,6 +15,7 @@ class Room:
 
     agent: Agent
     group: bool
+    shared: bool
     speaker: str
     system: str
     tokens: int
@@ -23,14 +24,16 @@ class Room:
     def of(cls, snapshot: Snapshot, agent: Agent, conversation: ConversationId, speaker: str | None) -> "Room":
         """The room in the model this agent asks."""
         group = conversation.lane.group
-        system = system_text(agent, group=group, speaker_name=speaker or "")
+        shared = conversation.lane.is_shared
+        speaker = "" if shared else speaker or ""
+        system = system_text(agent, group=group, shared=shared, speaker_name=speaker)
         settings = snapshot.model(agent).settings
         left = settings.context_tokens - settings.max_output_tokens - message_tokens(system)
-        return cls(agent, group, speaker or "", system, max(left, 0))
+        return cls(agent, group, shared, speaker, system, max(left, 0))
 
     def system_with(self, summary: str) -> str:
         """The system message with this summary."""
-        return system_text(self.agent, group=self.group, speaker_name=self.speaker, summary=summary)
+        return system_text(self.agent, group=self.group, shared=self.shared, speaker_name=self.speaker, summary=summary)
 
     def weigh(self, summary: str) -> int:
         """How many tokens a summary adds to the system message."""

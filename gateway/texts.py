@@ -44,6 +44,7 @@ DEFAULTS: Mapping[str, str] = {
     "agent-switched": "已换用 {agent}：{description}",
     "agent-unknown": "没有名为「{name}」的智能体。可用的有：{agents}",
     "new-done": "好的，我们重新开始。之前的对话不会再被引用。",
+    "new-not-yours": "群聊共用一段对话，只有管理员或最近提问的人可以重新开始。",
     "nothing-to-stop": "现在没有正在进行的回答。",
     "status": "当前智能体：{agent}\n选择原因：{reason}\n本次对话：{turns} 条\n模型：{model}",
     "whoami": "你的标识：{user}\n平台账号：{platform_user}\n渠道：{channel}",

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from memory.conversation import Role, Turn
 from memory.settings import SettingsModel
+from memory.speaker import voiced
 from memory.tokens import call_tokens, message_tokens
 
 LONGEST = 4000
@@ -114,7 +115,7 @@ def longest_turn(room: int) -> int:
 
 
 def _turn_tokens(turn: Turn, room: int) -> int:
-    return min(message_tokens(turn.text), longest_turn(room)) + sum(map(call_tokens, turn.tool_calls))
+    return min(message_tokens(voiced(turn)), longest_turn(room)) + sum(map(call_tokens, turn.tool_calls))
 
 
 def reaching(versions: Iterable[Summary], first: int | None) -> Summary | None:

@@ -10,6 +10,7 @@ from memory.acknowledgement import ASSENTS, CLOSERS, Acknowledgements, acknowled
 from memory.conversation import Role, ToolCall, Turn
 from memory.rounds import Lost, Reader, Round, rounds
 from memory.settings import SettingsModel
+from memory.speaker import voiced
 from memory.summary import Summary
 from memory.tokens import call_tokens, message_tokens, shortened
 
@@ -237,7 +238,7 @@ class _Filling:
 
 def _message(turn: Turn, longest: int) -> WindowMessage:
     """A turn as the model sees it; a text of more than `longest` tokens with only its head and tail."""
-    content, left_out = shortened(turn.text, longest)
+    content, left_out = shortened(voiced(turn), longest)
     return WindowMessage(
         role=turn.role,
         content=content,

@@ -61,6 +61,7 @@ def read_message(message: Object, robot: Robot, delivery: str = "") -> InboundMe
         user=user,
         platform_user=speaker,
         text=content.text,
+        chat=chat if group else "",
         name=one_line(text_at(message, "senderNick"), 64),
         reply=_reply(message, robot, chat, staff),
         notice=notice,

@@ -85,6 +85,7 @@ def _read_message(message: Object, speaker: str, bot: Bot) -> InboundMessage | N
         user=user,
         platform_user=speaker,
         text=content.text,
+        chat=chat if group else "",
         reply=reply,
         notice=notice,
     )

@@ -88,6 +88,7 @@ def read_callback(frame: Frame, bot: Bot, now: float) -> InboundMessage | None:
         user=user,
         platform_user=speaker,
         text=content.text,
+        chat=chat if group else "",
         reply=Origin(chat, group, frame.req_id, bot.run, now, welcome).reply(),
         notice=notice,
     )
