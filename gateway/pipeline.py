@@ -109,6 +109,8 @@ class Pipeline:
         if not self._open:
             raise GatewayClosed
         await self.forgetting.settled(message.user)
+        if self._snapshots.now().settings.conversations.group_context == "shared":
+            message = message.in_shared_lane()
         message = self._storable(message)
         try:
             stored = await self._inbox.accept(message, self._clock())
@@ -232,7 +234,11 @@ class Pipeline:
         """The lane's conversation with an agent: under an older name of the agent where only that has a file."""
         conversation = lane.with_agent(agent)
         if aliases:
-            existing = {each.agent: each for each in await self._memory.files_of(lane)}
+            try:
+                existing = {each.agent: each for each in await self._memory.files_of(lane)}
+            except StoreError as error:  # the answer does not wait for the disk
+                log.error("aliases not looked up lane=%s reason=%s", lane, error)
+                existing = {}
             for name in (agent, *aliases):
                 if name in existing:
                     return existing[name]
