@@ -15,6 +15,7 @@ from memory.errors import typed_errors
 from memory.generations import Generations
 from memory.redis_link import RedisSettings, RedisStatus
 from memory.short_term import ShortTerm, Tail, Tails
+from memory.speaker import voiced
 from memory.store import ConversationStore, FileInfo
 from memory.summary import Standing, Summary, SummarySettings, due, reaching, target
 from memory.tail import MAX_ITEMS
@@ -152,7 +153,7 @@ class Memory:
         weigh: Weigh | None,
     ) -> Window:
         """The window over the turns `tail` still has, with the summary of what is before it."""
-        text = question.text if question is not None else None
+        text = voiced(question) if question is not None else None
         newest, turns = _numbered(tail)
         if weigh is None or newest is None:
             return _told(build_window(turns, question=text, settings=settings, room=room), tail)
