@@ -11,7 +11,7 @@ from typing import Any
 
 from channels.channel import Channel
 from channels.web import WebChannel
-from gateway import conversation_index, inbox, logs
+from gateway import conversation_index, inbox, logs, owed_turns
 from gateway.channel_factory import make_channel
 from gateway.console.application import Console
 from gateway.console.auth import console_token
@@ -21,6 +21,7 @@ from gateway.database import Database
 from gateway.inbox import Inbox
 from gateway.live_settings import LiveSettings
 from gateway.outbox import Outbox
+from gateway.owed_turns import OwedTurns
 from gateway.parts import Parts
 from gateway.pipeline import Pipeline
 from gateway.removed import Removed
@@ -40,6 +41,7 @@ log = logging.getLogger("sanqiao.app")
 _KEEP_IDS_SECONDS = 48 * 3600.0  # the longest redelivery known is Feishu's, 7.1 h after the first try
 _HOUSEKEEPING_SECONDS = 3600.0
 _CHANNEL_PAUSE_SECONDS = 5.0
+_WRITE_AGAIN_SECONDS = 5.0
 _LINK_SECONDS = 600.0
 _SUMMARY_SECONDS = 3.0  # a summary that is not ready by then is made after a later answer
 
@@ -66,10 +68,16 @@ class App:
         self._console: Console | None = None
         self._lock = WorkspaceLock(workspace)
         self._workspace = workspace
-        self._database = Database(workspace / "gateway.db", inbox.SCHEMA + conversation_index.SCHEMA)
+        schema = inbox.SCHEMA + conversation_index.SCHEMA + owed_turns.SCHEMA
+        self._database = Database(workspace / "gateway.db", schema)
         self._inbox = Inbox(self._database)
         parts = Parts(self._database)
-        self._memory = Memory(workspace, durability=settings.memory.durability, redis=settings.memory.redis)
+        self._memory = Memory(
+            workspace,
+            durability=settings.memory.durability,
+            redis=settings.memory.redis,
+            shelter=OwedTurns(self._database),
+        )
         self._index = ConversationIndex(self._database, self._memory)
         self._snapshots = Snapshots(lambda: live.current)
         self._shelf = InboxShelf(self._inbox, parts, self._memory, clock)
@@ -128,7 +136,12 @@ class App:
         await self._pipeline.recover()
         self._pipeline.open()
         self.live.on_change(self._settings_changed)
-        background = [self.live.watch(), self._keep_house(), *map(self._run_channel, self._channels.values())]
+        background = [
+            self.live.watch(),
+            self._keep_house(),
+            self._keep_writing(),
+            *map(self._run_channel, self._channels.values()),
+        ]
         self._background = [self._spawn(work) for work in background]
         self._state = "ready"
         log.info("ready channels=%s", ",".join(self._channels))
@@ -195,6 +208,14 @@ class App:
                 log.error("housekeeping failed error=%r", error)
             await asyncio.sleep(_HOUSEKEEPING_SECONDS)
 
+    async def _keep_writing(self) -> None:
+        """Writes into conversation files what they could not take before."""
+        while True:
+            try:
+                await self._memory.keep_trying(lambda: _WRITE_AGAIN_SECONDS * (0.5 + self._rng.random()))
+            except Exception as error:  # border of a background task
+                log.error("writing again failed error=%r", error)
+
     def _text(self, name: str) -> str:
         """The fixed text of that name, as the config has it now."""
         return self._snapshots.now().texts.get(name)
@@ -214,7 +235,7 @@ class App:
     def _health(self) -> tuple[int, str]:
         if self._state != "ready":
             return 503, self._state
-        return 200, "degraded" if is_degraded(self._channels, self.live, self._memory.redis()) else "ok"
+        return 200, "degraded" if is_degraded(self._channels, self.live, self._memory) else "ok"
 
     # ---- what the console asks
 
@@ -251,7 +272,7 @@ class App:
 
     async def status(self) -> Mapping[str, Any]:
         """How the gateway is."""
-        return await status(self._channels, self.live, self._inbox, self._pipeline.lanes, self._memory.redis())
+        return await status(self._channels, self.live, self._inbox, self._pipeline.lanes, self._memory)
 
     async def forget(self, user: str) -> Removed:
         """Removes every trace of one person. Raises StoreError, sqlite3.Error."""

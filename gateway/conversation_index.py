@@ -1,13 +1,17 @@
 """A rebuildable index of the conversations: the files are the truth, this only makes listing them quick."""
 
+import logging
 import sqlite3
 from collections.abc import Iterable
 
 from gateway.console.backend import BadCursor, ConversationItem, ConversationPage
 from gateway.database import Database
 from memory.conversation import ConversationId
+from memory.errors import StoreError
 from memory.memory import Memory
 from memory.store import FileInfo
+
+log = logging.getLogger("sanqiao.index")
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS conversations (
@@ -34,7 +38,15 @@ class ConversationIndex:
         """Writes what was touched into the index."""
         generation = self._memory.generations.now()
         touched, self._touched = self._touched, set()
-        infos = [info for each in touched if (info := await self._memory.info(each)) is not None]
+        infos = []
+        for each in touched:
+            try:
+                info = await self._memory.info(each)
+            except StoreError as error:  # the others are listed all the same
+                log.error("file_not_indexed conversation=%s reason=%s", each, error)
+                continue
+            if info is not None:
+                infos.append(info)
         await self._write(infos, generation)
 
     async def refresh(self) -> None:

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import aiohttp
 
-from gateway import conversation_index, inbox
+from gateway import conversation_index, inbox, owed_turns
 from gateway.conversation_index import ConversationIndex
 from gateway.database import Database
 from gateway.forgetting import Records
 from gateway.inbox import Inbox
 from gateway.live_settings import LiveSettings
+from gateway.owed_turns import OwedTurns
 from gateway.removed import Removed
 from gateway.running import running_console
 from gateway.workspace_lock import WorkspaceBusy, WorkspaceLock
@@ -47,8 +48,10 @@ async def forget(live: LiveSettings, workspace: Path, user: str) -> int:
 async def _directly(live: LiveSettings, workspace: Path, user: str) -> Removed:
     """Raises StoreError, sqlite3.Error, OSError."""
     settings = live.current.memory
-    database = Database(workspace / "gateway.db", inbox.SCHEMA + conversation_index.SCHEMA)
-    memory = Memory(workspace, durability=settings.durability, redis=settings.redis)
+    schema = inbox.SCHEMA + conversation_index.SCHEMA + owed_turns.SCHEMA
+    database = Database(workspace / "gateway.db", schema)
+    shelter = OwedTurns(database)
+    memory = Memory(workspace, durability=settings.durability, redis=settings.redis, shelter=shelter)
     try:
         await asyncio.to_thread(database.open)
         await memory.open()

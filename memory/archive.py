@@ -54,11 +54,14 @@ def read_summary(raw: bytes) -> Summary | None:
 
 def _backwards(fd: int) -> Iterator[Summary]:
     """All readable versions, newest first, within the limits of one reader."""
-    chunks = Chunks(fd, sound_size(fd, os.fstat(fd).st_size), max_items=MAX_ITEMS, max_bytes=MAX_BYTES)
-    for _, raw in chunks:
-        version = read_summary(raw)
-        if version is not None:
-            yield version
+    try:
+        chunks = Chunks(fd, sound_size(fd, os.fstat(fd).st_size), max_items=MAX_ITEMS, max_bytes=MAX_BYTES)
+        for _, raw in chunks:
+            version = read_summary(raw)
+            if version is not None:
+                yield version
+    except OSError as error:
+        log.error("archive_read_in_part error=%s", error)
 
 
 def _of_epoch(versions: Iterator[Summary], epoch: int, newest: int | None) -> Iterator[Summary]:

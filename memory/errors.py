@@ -18,7 +18,11 @@ class StoreBusy(StoreError):
 
 
 class StoreUnavailable(StoreError):
-    """No right, a broken disk, something that is no ordinary file, or the store is closed."""
+    """No right, a broken disk, or something that is no ordinary file."""
+
+
+class StoreClosed(StoreUnavailable):
+    """The store was closed, because the gateway stops."""
 
 
 @contextlib.contextmanager

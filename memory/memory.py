@@ -1,18 +1,21 @@
 """The one door to what was said: remember turns, see the window, find answers, turn pages."""
 
+import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 
 from memory.appending import path_of
 from memory.archive import SummaryArchive
+from memory.backlog import Backlog, FilesStatus, NoShelter, Shelter
 from memory.conversation import ConversationId, LaneKey, Role, Turn
 from memory.erasing import Erased, Eraser
-from memory.errors import typed_errors
+from memory.errors import StoreClosed, StoreError, typed_errors
 from memory.generations import Generations
+from memory.merged import Merged
 from memory.redis_link import RedisSettings, RedisStatus
 from memory.short_term import ShortTerm, Tail, Tails
 from memory.speaker import voiced
@@ -21,6 +24,8 @@ from memory.summary import Standing, Summary, SummarySettings, due, reaching, ta
 from memory.tail import MAX_ITEMS
 from memory.tokens import message_tokens
 from memory.window import Window, WindowSettings, build_window
+
+log = logging.getLogger("sanqiao.memory")
 
 Weigh = Callable[[str], int]
 """How many tokens a summary's text takes in the request."""
@@ -44,35 +49,58 @@ class Draft:
 
 
 class Memory:
-    """Conversations as the gateway uses them. Every coroutine may raise StoreError."""
+    """Conversations as the gateway uses them. Every coroutine may raise StoreError.
 
-    def __init__(self, workspace: Path, *, durability: str = "sync", redis: RedisSettings | None = None) -> None:
+    What a file does not take waits in the backlog and is seen all the same: `remember` and `window` raise for no disk.
+    """
+
+    def __init__(
+        self,
+        workspace: Path,
+        *,
+        durability: str = "sync",
+        redis: RedisSettings | None = None,
+        shelter: Shelter | None = None,
+    ) -> None:
         self.generations = Generations()
         self._store = ConversationStore(workspace, durability=durability, generations=self.generations)
         self._archive = SummaryArchive(workspace, sync=durability == "sync")
         self._eraser = Eraser(workspace, self._store.appender, self._archive, self.generations)
         on = redis is not None and redis.url.get_secret_value()
         self._short_term = ShortTerm(redis, workspace, self._store) if redis and on else None
+        self._backlog = Backlog(self._write, shelter or NoShelter(), self.generations)
 
     async def open(self) -> None:
-        """Finds out whether Redis is well, where one is set."""
+        """Finds out whether Redis is well, where one is set; writes what an earlier process could not."""
         if self._short_term is not None:
             await self._short_term.open()
+        await self._backlog.load()
+
+    async def keep_trying(self, pause: Callable[[], float]) -> None:
+        """Writes what waits for its file, `pause()` seconds apart, until it is cancelled."""
+        await self._backlog.keep_trying(pause)
+
+    def files(self) -> FilesStatus:
+        """How the conversation files are."""
+        return self._backlog.status()
 
     def redis(self) -> RedisStatus:
         """How Redis is."""
         return self._short_term.status() if self._short_term is not None else RedisStatus("off")
 
     async def remember(self, conversation: ConversationId, turns: Sequence[Turn]) -> list[Turn]:
-        """Appends turns in one step; returns those that were not in the file yet, with ordinal and epoch.
+        """Appends turns in one step; returns what was written: turns not in the file yet, with ordinal and epoch.
 
+        What the file does not take waits, and nothing is returned; what waited is written first, and returned too.
         Raises Forgotten where the person (in a shared group: the `user` of a turn) was forgotten meanwhile.
         """
+        return await self._backlog.append(conversation, turns)
+
+    async def _write(self, conversation: ConversationId, turns: Sequence[Turn], generation: int) -> list[Turn]:
         if self._short_term is None:
-            return await self._store.append(conversation, turns)
-        generation = self.generations.now()
+            return await self._store.append(conversation, turns, generation)
         before = await self._short_term.stamp(conversation)
-        written = await self._store.append(conversation, turns)
+        written = await self._store.append(conversation, turns, generation)
         await self._short_term.appended(conversation, before, written)
         await self._unless_forgotten(conversation, generation)
         return written
@@ -89,6 +117,7 @@ class Memory:
         Whatever was asked to be remembered before is refused from now on. The person's id only, not those linked to it.
         """
         self.generations.forget(user)
+        await self._backlog.forget(user)
         erased = await self._store.run(lambda: self._eraser.erase(user))
         gone = True
         if self._short_term is not None:
@@ -111,8 +140,11 @@ class Memory:
         with the summary of what is before it, if there is one and it leaves room for the question.
         """
 
+        owed = self._backlog.turns(conversation)  # before the file is read: what is written meanwhile is seen once
+
         def build(tails: Tails) -> Window:
-            return self._window(conversation, settings, question, room, weigh, tails=tails)
+            merged = partial(Merged, conversation, owed, tails)
+            return self._window(conversation, settings, question, room, weigh, tails=merged)
 
         if self._short_term is None:
             return await self._store.run(lambda: build(self._file(conversation)))
@@ -183,6 +215,8 @@ class Memory:
         weigh: Weigh,
     ) -> Draft | None:
         """What is to be summarised now; None when no summary is due. `room` and `weigh` are those of `window`."""
+        if self._backlog.turns(conversation):
+            return None  # their ordinals are not known for certain yet
         generation = self.generations.now()
         draft = await self._store.run(lambda: self._draft(conversation, window, summary, room, weigh))
         return draft and replace(draft, generation=generation)
@@ -262,16 +296,40 @@ class Memory:
     # ---- answers, pages, files
 
     async def answer_to(self, conversation: ConversationId, question: str) -> list[Turn]:
-        """The turns that answer the user turn with this id, in order; [] if there are none yet."""
-        return await self._store.answer_to(conversation, question)
+        """The turns that answer the user turn with this id, in order; [] if there are none yet, or the file is unreadable."""
+        waiting = [turn for turn in self._backlog.turns(conversation) if turn.to == question]
+        try:
+            return [*await self._store.answer_to(conversation, question), *waiting]
+        except StoreClosed:
+            raise
+        except StoreError as error:
+            log.error("answer_not_looked_up path=%s error=%s", path_of(conversation), error)
+            return waiting
 
     async def history(self, conversation: ConversationId, before: int | None, limit: int) -> list[Turn]:
         """A page: the newest `limit` turns with an ordinal below `before` (None: of all), in the file's order."""
-        return await self._store.history(conversation, before, limit)
+        owed = self._backlog.turns(conversation)
+        if not owed:
+            return await self._store.history(conversation, before, limit)
+
+        def waiting() -> list[Turn]:
+            with Merged(conversation, owed, self._file(conversation)) as tail:
+                ids = {turn.id for turn in owed}
+                return [turn for turn in islice(tail, len(owed)) if turn.id in ids][::-1]
+
+        shown = [turn for turn in await self._store.run(waiting) if before is None or turn.n < before]
+        try:
+            page = await self._store.history(conversation, before, limit)
+        except StoreClosed:
+            raise
+        except StoreError:
+            page = []
+        known = {turn.id for turn in page}
+        return [*page, *(turn for turn in shown if turn.id not in known)][-limit:]
 
     async def files_of(self, lane: LaneKey) -> list[ConversationId]:
-        """The conversations of this lane that have a file, one per agent."""
-        return await self._store.files_of(lane)
+        """The conversations of this lane that have a file, or something that waits for it; one per agent."""
+        return list(dict.fromkeys([*await self._store.files_of(lane), *self._backlog.of_lane(lane)]))
 
     async def scan(self) -> list[FileInfo]:
         """Every conversation file, to rebuild an index from."""
@@ -279,16 +337,34 @@ class Memory:
 
     async def info(self, conversation: ConversationId) -> FileInfo | None:
         """One conversation file; None if there is none."""
-        return await self._store.info(conversation)
+        owed = self._backlog.turns(conversation)
+        try:
+            info = await self._store.info(conversation)
+        except StoreError:
+            if not owed:
+                raise
+            info = None
+        if not owed:
+            return info
+        info = info or FileInfo(id=conversation, items=0, last="", bytes=0)
+        return replace(info, items=info.items + len(owed), last=owed[-1].at)
 
     async def reset(self, conversation: ConversationId, id: str, at: str, reason: str = "new") -> None:
         """Begins afresh: nothing before is seen by the model again. Does nothing where there is nothing to end."""
-        last = await self._store.last(conversation)
-        if last is not None and last.role is not Role.RESET:
+        try:
+            owed = self._backlog.turns(conversation)
+            last = owed[-1] if owed else await self._store.last(conversation)
+            ended = last is None or last.role is Role.RESET
+        except StoreClosed:
+            raise
+        except StoreError:
+            ended = False  # not known, so it is written behind whatever is there
+        if not ended:
             await self.remember(conversation, [Turn(role=Role.RESET, text=reason, id=id, at=at)])
 
     async def close(self) -> None:
-        """Waits for what runs; what was remembered is on the disk then."""
+        """Waits for what runs; what was remembered is on the disk then, or was said to be not."""
+        await self._backlog.close()
         await self._store.close()
         if self._short_term is not None:
             await self._short_term.close()

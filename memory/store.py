@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from memory.appending import FOLDER, Appender, path_of
 from memory.conversation import ConversationId, InvalidId, LaneKey, Role, Turn
-from memory.errors import StoreError, StoreUnavailable, typed_errors
+from memory.errors import StoreClosed, StoreError, typed_errors
 from memory.folder import open_file, opened_folder
 from memory.generations import Generations
 from memory.tail import Backwards, read_range, whole
@@ -64,28 +64,31 @@ class ConversationStore:
     async def run(self, work: Callable[[], _Result]) -> _Result:
         """Runs `work` in the store's threads; once begun it goes on to its end even if the caller is cancelled.
 
-        Raises StoreUnavailable once the store is closed.
+        Raises StoreClosed once the store is closed.
         """
         if self._closed:
-            raise StoreUnavailable(f"会话文件已关闭（{self._workspace}）；网关正在停止")
+            raise StoreClosed(f"会话文件已关闭（{self._workspace}）；网关正在停止")
         return await asyncio.shield(asyncio.get_running_loop().run_in_executor(self._pool, work))
 
     # ---- writing
 
-    async def append(self, conversation: ConversationId, turns: Sequence[Turn]) -> list[Turn]:
+    async def append(
+        self, conversation: ConversationId, turns: Sequence[Turn], generation: int | None = None
+    ) -> list[Turn]:
         """Appends `turns` in one write; returns those that were written, with ordinal and epoch.
 
         Left out are turns whose id is among the file's newest ones. Returns when they are as durable as `durability`
         says: ``sync`` on the disk, ``batch`` within `BATCH` seconds, ``none`` when the system likes. Raises
         StoreError; then none of them is in the file. Cancelled, they may or may not be in it. Raises Forgotten where
-        the conversation's person was forgotten meanwhile, or in a shared one whoever a turn names as `user`.
+        the conversation's person was forgotten since `generation` (None: since this call), or in a shared one whoever a
+        turn names as `user`.
         """
         if not turns:
             return []
-        generation = self.generations.now()
+        asked = self.generations.now() if generation is None else generation
         lock = self._locks.setdefault(conversation, asyncio.Lock())
         async with lock:
-            written = await self.run(lambda: self._append(conversation, turns, generation))
+            written = await self.run(lambda: self._append(conversation, turns, asked))
         if self._unsynced and not self._closed and (self._syncing is None or self._syncing.done()):
             self._syncing = asyncio.create_task(self._sync_soon())
         return written
@@ -113,7 +116,7 @@ class ConversationStore:
                 log.error("file_not_synced path=%s error=%s", path_of(conversation), error)
 
     async def close(self) -> None:
-        """Waits for what runs, and puts on the disk what is not there yet. Calls after it raise StoreUnavailable."""
+        """Waits for what runs, and puts on the disk what is not there yet. Calls after it raise StoreClosed."""
         self._closed = True
         if self._syncing is not None:
             await self._syncing
@@ -242,8 +245,13 @@ class ConversationStore:
         return []
 
     def _infos(self, user: str) -> list[FileInfo]:
-        found = []
-        for conversation in self._of_user(user):
+        found: list[FileInfo] = []
+        try:
+            conversations = self._of_user(user)
+        except StoreError as error:
+            log.error("folder_not_listed path=%s/%s error=%s", FOLDER, user, error)
+            return found
+        for conversation in conversations:
             try:
                 info = self._info(conversation)
             except StoreError as error:

@@ -179,22 +179,31 @@ class _Recent:
 
 
 def without_repeats(turns: Iterator[Turn]) -> Iterator[Turn]:
-    """The turns, newest first as they come, without those that repeat one of the next (older) `REPEAT_WITHIN`."""
+    """The turns, newest first as they come, without those that repeat one of the next (older) `REPEAT_WITHIN`.
+
+    An OSError of `turns` is raised once all that came before it was given.
+    """
     older: deque[Turn] = deque()
     recent = _Recent()
-    for turn in turns:
-        older.append(turn)
-        recent.count(turn, 1)
-        if len(older) > REPEAT_WITHIN:
-            first = older.popleft()
-            recent.count(first, -1)
-            if not recent.repeated(first):
-                yield first
+    failure: OSError | None = None
+    try:
+        for turn in turns:
+            older.append(turn)
+            recent.count(turn, 1)
+            if len(older) > REPEAT_WITHIN:
+                first = older.popleft()
+                recent.count(first, -1)
+                if not recent.repeated(first):
+                    yield first
+    except OSError as error:
+        failure = error
     while older:
         first = older.popleft()
         recent.count(first, -1)
         if not recent.repeated(first):
             yield first
+    if failure is not None:
+        raise failure
 
 
 def whole(raw: bytes) -> list[Turn]:

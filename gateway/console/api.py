@@ -46,6 +46,9 @@ async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamRe
         return await handler(request)
     except BadRequest as error:
         return refusal(request, error.status, error.message)
+    except StoreError as error:
+        logger.error("files_not_read reason=%s", error)
+        return refusal(request, 503, str(error))
 
 
 async def json_body(request: web.Request, fields: tuple[str, ...]) -> dict[str, Any]:

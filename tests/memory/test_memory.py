@@ -129,7 +129,6 @@ async def test_another_process_goes_on(tmp_path: Path) -> None:
 async def test_errors_of_files_are_typed(memory: Memory, tmp_path: Path) -> None:
     path = tmp_path / "conversations" / CONVERSATION.lane.user / CONVERSATION.file_name
     path.mkdir(parents=True)
-    with pytest.raises(StoreUnavailable, match=CONVERSATION.file_name):
-        await memory.window(CONVERSATION, SETTINGS, question=None, room=ROOM)
-    with pytest.raises(StoreUnavailable, match=CONVERSATION.file_name):
-        await memory.remember(CONVERSATION, [Turn(role=Role.USER, text="x", id="q", at=AT)])
+    for reading in (memory.history(CONVERSATION, None, 5), memory.info(CONVERSATION)):
+        with pytest.raises(StoreUnavailable, match=CONVERSATION.file_name):
+            await reading
