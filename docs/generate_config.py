@@ -129,7 +129,9 @@ MEANINGS: Mapping[str, str] = {
     "router.classify.enabled": "规则不能决定时，请模型判断",
     "router.classify.model": "`models` 中的名字",
     "router.classify.timeout": "最多等这么久",
-    "memory.masking": "存储和发给模型之前隐去的号码：`id-card` 身份证、`phone` 手机、`bank-card` 银行卡；`[]` 为不隐去",
+    "memory.masking": "存储和发给模型之前隐去的号码：`id-card` 身份证、`phone` 手机、`bank-card` 银行卡；`[]` 为不隐去。"
+    "也可以写自己的过滤器 `模块:函数`：收到文字，交回改过的文字，交回 `None` 则拒绝这条消息；出错或超过 2 秒也拒绝。"
+    "模块放在配置目录的上一级，或装在本程序的环境里；改了模块要重启",
     "memory.redis.url": "最近各轮的缓存，以文件为准，连不上时照常从文件回答；留空则不用",
     "memory.redis.prefix": "键的前缀",
     "memory.redis.ttl": "每次写入后保留多久",

@@ -82,18 +82,24 @@ class Question:
         return self.group.newest.message.entry
 
 
-def user_turn(group: Group, agent: Agent, snapshot: Snapshot, now: float) -> Turn:
-    """The group as one user turn: texts joined by line breaks, masked; merged messages keep their ids."""
+async def user_turn(group: Group, agent: Agent, snapshot: Snapshot, now: float) -> Turn | None:
+    """The group as one user turn: texts joined by line breaks, masked; merged messages keep their ids.
+
+    None where an own filter drops the text. Raises FilterFailed.
+    """
     masking = snapshot.masking(agent)
     messages = [stored.message for stored in group.stored]
     ids = tuple(message.id for message in messages)
+    text = await masking.apply("\n".join(message.text for message in messages))
+    if text is None or not text.strip():
+        return None
     return Turn(
         role=Role.USER,
-        text=masking.mask("\n".join(message.text for message in messages)),
+        text=text,
         id=ids[0],
         ids=ids if len(ids) > 1 else (),
         at=snapshot.iso(now),
-        name=masking.mask(messages[-1].name) or None,
+        name=await masking.apply(messages[-1].name) or None if messages[-1].name else None,
         user=messages[-1].user if messages[-1].lane.is_shared else None,
     )
 

@@ -16,6 +16,7 @@ from gateway.texts import DEFAULTS, placeholders
 from gateway.unavailable import unavailable
 from gateway.yaml_source import Document
 from memory.context import ContextOverrides, ContextPreset, resolve
+from memory.filters import is_named_so, load_filter
 from memory.masking import MaskingRules
 
 
@@ -31,7 +32,7 @@ def cross_checks(settings: Settings, documents: Documents) -> list[Problem]:
     """Every problem between keys and files."""
     at = documents.gateway.problem
     found: list[Problem] = []
-    for check in (_listeners, _timezone, _texts, _models, _main_model, _default_agent, _entries, _policies):
+    for check in (_listeners, _timezone, _texts, _models, _main_model, _default_agent, _entries, _policies, _filters):
         found += [at(path, message) for path, message in check(settings)]
     for name, document in documents.agents.items():
         if name in settings.agents:
@@ -212,6 +213,22 @@ def _unresolved(settings: Settings, *overrides: ContextOverrides) -> str | None:
     return None
 
 
+def _filters(settings: Settings) -> Found:
+    if message := _unloaded(settings.memory.masking):
+        yield ("memory", "masking"), message
+
+
+def _unloaded(names: Iterable[str]) -> str | None:
+    """What keeps the first of these own filters that cannot be used from being used."""
+    for name in names:
+        if is_named_so(name):
+            try:
+                load_filter(name)
+            except ValueError as error:
+                return str(error)
+    return None
+
+
 _masking_rules: TypeAdapter[tuple[str, ...]] = TypeAdapter(MaskingRules)
 
 
@@ -229,6 +246,9 @@ def _agent(settings: Settings, name: str) -> Found:
         _masking_rules.validate_python(agent.masking or ())
     except ValidationError as error:
         yield ("masking",), "；".join(str(each.get("ctx", {}).get("error", "")) for each in error.errors())
+    else:
+        if message := _unloaded(agent.masking or ()):
+            yield ("masking",), message
     for number, alias in enumerate(agent.aliases):
         holders = [other for other, each in settings.agents.items() if other == alias or alias in each.aliases]
         if holders != [name]:

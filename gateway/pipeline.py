@@ -35,6 +35,7 @@ from gateway.snapshot import Snapshots
 from gateway.summaries import Occasion, Summaries
 from memory.conversation import ConversationId, LaneKey
 from memory.errors import StoreError
+from memory.filters import FilterFailed
 from memory.memory import Memory
 from memory.sanitise import storable
 
@@ -180,7 +181,15 @@ class Pipeline:
         await self._finish(group, State.REFUSED, "" if silent else text, Failed(text))
 
     async def _answer(self, group: Group) -> None:
-        question = await self._question(group)
+        try:
+            question = await self._question(group)
+        except FilterFailed as error:  # closed: what was not filtered goes nowhere
+            log.error("filter failed lane=%s turn=%d %s", group.newest.message.lane, group.turn, error)
+            await self._fail(group, "failed")
+            return
+        if question is None:
+            await self._refuse(group, "refused-by-filter")
+            return
         for older in group.stored[:-1]:
             self._tell_one(older, Joined(group.newest.message.id))
         self._tell(group, Routed(question.agent.name, question.reason))
@@ -205,8 +214,11 @@ class Pipeline:
             self._answers.pop(key, None)
             self._index.touch(question.conversation)
 
-    async def _question(self, group: Group) -> Question:
-        """Chooses the agent, unless that was done before a restart, and freezes group and route."""
+    async def _question(self, group: Group) -> Question | None:
+        """Chooses the agent, unless that was done before a restart, and freezes group and route.
+
+        None where an own filter drops what was said. Raises FilterFailed.
+        """
         snapshot, message, now = self._snapshots.now(), group.newest.message, self._clock()
         lane = await self._states.get(message.lane)
         if group.conversation and group.conversation.agent in snapshot.agents:
@@ -227,7 +239,9 @@ class Pipeline:
             conversation = await self._conversation(message.lane, agent.name, agent.settings.aliases)
             await self._inbox.take(group, conversation, reason, now)
         log.info("routed conversation=%s reason=%s", conversation, reason)
-        turn = user_turn(group, agent, snapshot, now)
+        turn = await user_turn(group, agent, snapshot, now)
+        if turn is None:
+            return None
         return Question(group, conversation, agent, turn, snapshot, reason, lane)
 
     async def _conversation(self, lane: LaneKey, agent: str, aliases: tuple[str, ...]) -> ConversationId:

@@ -154,9 +154,9 @@ class Settings(GatewayFile):
 
     @property
     def strictest_masking(self) -> tuple[str, ...]:
-        """The rules of all agents together: for what sees a text before an agent is chosen."""
-        names = {*self.memory.masking}.union(*(agent.masking or () for agent in self.agents.values()))
-        return tuple(rule for rule in RULES if rule in names)
+        """The rules and own filters of all agents together: for what sees a text before an agent is chosen."""
+        names = dict.fromkeys((*self.memory.masking, *(n for a in self.agents.values() for n in a.masking or ())))
+        return (*(rule for rule in RULES if rule in names), *(name for name in names if name not in RULES))
 
     def model_name(self, name: str) -> str:
         """The entry under `models` a name stands for: ``summary`` without an entry of its own is ``main``."""

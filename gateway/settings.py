@@ -31,6 +31,7 @@ from gateway.sections import (
 from gateway.unavailable import remarks
 from gateway.yaml_source import Document, MapNode, parse
 from memory.conversation import AGENT_NAME
+from memory.filters import look_in
 
 __all__ = [
     "AgentDefaults",
@@ -81,6 +82,7 @@ def load(config_dir: Path, environ: Mapping[str, str]) -> Loaded:
     problems += found
     if not gateway.readable:
         raise ConfigProblems(problems)
+    look_in(config_dir.resolve().parent)
     settings, found = _settings(gateway, agent_settings)
     problems += found
     checked = cross_checks(settings, documents)

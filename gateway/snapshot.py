@@ -27,6 +27,8 @@ class Snapshot:
         self.agents = Agents(settings.agents, settings.agent.default)
         self.texts = Texts(settings.texts)
         self.zone = ZoneInfo(settings.timezone)
+        self.strictest_masking = Masking(settings.strictest_masking)
+        """What is made unreadable for whatever sees a text before its agent is chosen."""
         self._maskings = {name: Masking(settings.masking_for(name)) for name in settings.agents}
 
     @cached_property

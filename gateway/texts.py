@@ -16,6 +16,7 @@ DEFAULTS: Mapping[str, str] = {
     "busy": "现在使用的人较多，请稍后再试。",
     "timeout": "抱歉，这次思考的时间太长了，请稍后再试，或把问题说得更具体一些。",
     "too-long": "这条内容太长了，请缩短或分几次发送。",
+    "refused-by-filter": "抱歉，这条消息含有不能处理的内容，请修改后再发。",
     "refused-by-model": "抱歉，这个问题我无法回答，请换一种说法试试。",
     "more-parts": "（内容较长，仅发送前面的部分；可以请我分段继续）",
     # what cannot be taken

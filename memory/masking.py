@@ -11,6 +11,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator
 
+from memory.filters import Filter, is_named_so
+
 RULES = ("id-card", "bank-card", "phone")
 """The names of the rules, in the order in which they are applied, so that none tears another's match."""
 
@@ -39,29 +41,46 @@ _ID_CHECKS = "10X98765432"
 
 def _known(names: tuple[str, ...]) -> tuple[str, ...]:
     for name in names:
-        if ":" in name:
-            raise ValueError(f"自定义过滤器 {name} 暂不可用；请删去，可写 {'、'.join(RULES)}")
-        if name not in RULES:
-            raise ValueError(f"没有名为 {name} 的脱敏规则；可写 {'、'.join(RULES)}")
+        if name not in RULES and not is_named_so(name):
+            raise ValueError(f"没有名为 {name} 的脱敏规则；可写 {'、'.join(RULES)}，或自己的 模块:函数")
     return names
 
 
 MaskingRules = Annotated[tuple[str, ...], AfterValidator(_known)]
-"""A list of rule names as `memory.masking` and an agent's `masking` take it; empty: nothing is masked."""
+"""A list of rules and own filters (``module:function``) as `memory.masking` and an agent's `masking` take it."""
 
 
 class Masking:
-    """Some of the rules, ready to be applied. Raises ValueError for a name that is no rule."""
+    """Some of the rules and own filters, ready to be applied. Raises ValueError for a name that is neither."""
 
     def __init__(self, rules: Iterable[str]) -> None:
         named = _known(tuple(rules))
         self.rules = tuple(rule for rule in RULES if rule in named)
+        self.filters = tuple(Filter(name) for name in dict.fromkeys(named) if name not in RULES)
 
     def __repr__(self) -> str:
-        return f"Masking({self.rules!r})"
+        return f"Masking({self.names!r})"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The rules, then the filters in their order."""
+        return (*self.rules, *(each.name for each in self.filters))
+
+    async def apply(self, text: str) -> str | None:
+        """The text as it may be stored and sent on; None where a filter drops it. Raises FilterFailed.
+
+        Filters see a text that the rules have masked already. What a filter gives is masked again.
+        """
+        masked = self.mask(text)
+        for each in self.filters:
+            kept = await each.apply(masked)
+            if kept is None:
+                return None
+            masked = self.mask(kept)
+        return masked
 
     def mask(self, text: str) -> str:
-        """The text with the middle of each number starred; as long as before. Masking it again changes nothing."""
+        """By the rules alone: the middle of each number is starred, the length stays. Once more changes nothing."""
         while True:
             masked = text
             for rule in self.rules:
@@ -72,8 +91,8 @@ class Masking:
 
 
 def strictest(*maskings: Masking) -> Masking:
-    """All the rules of several: for what sees a text before it is known which agent will."""
-    return Masking(rule for masking in maskings for rule in masking.rules)
+    """All the rules and filters of several: for what sees a text before it is known which agent will."""
+    return Masking(name for masking in maskings for name in masking.names)
 
 
 def _starred(number: str, head: int, tail: int) -> str:

@@ -98,10 +98,10 @@ def test_rule_names_are_checked() -> None:
     assert rules.validate_python([]) == ()
     with pytest.raises(ValidationError, match="没有名为 phones 的脱敏规则；可写 id-card、bank-card、phone"):
         rules.validate_python(["phones"])
-    with pytest.raises(ValidationError, match=r"自定义过滤器 my\.filters:scrub 暂不可用"):
-        rules.validate_python(["my.filters:scrub"])
-    with pytest.raises(ValueError, match="没有名为"):
-        Masking(["passport"])
+    assert rules.validate_python(["phone", "my.filters:scrub"]) == ("phone", "my.filters:scrub")
+    for wrong in ("my.filters", "my.filters:", ":scrub", "my filters:scrub", "a:b:c", "../x:y", "a..b:c"):
+        with pytest.raises(ValidationError, match="没有名为"):
+            rules.validate_python([wrong])
 
 
 # ------------------------------------------------------------------------------------------------- any number
