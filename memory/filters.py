@@ -52,7 +52,7 @@ def load_filter(name: str) -> Function:
         raise ValueError(
             f"过滤器 {name} 的模块 {error.name} 找不到；请把它放在配置目录的上一级目录，或装到本程序的环境里"
         ) from None
-    except Exception as error:  # border: whatever a foreign module does while it is imported
+    except (Exception, SystemExit) as error:  # border: whatever a foreign module does while it is imported
         raise ValueError(f"过滤器 {name} 的模块 {module} 导入时出错（{type(error).__name__}）；请修正它") from None
     if not callable(loaded):
         raise ValueError(f"模块 {module} 里没有可调用的 {function}；请改正 {name}")

@@ -102,6 +102,8 @@ def test_rule_names_are_checked() -> None:
     for wrong in ("my.filters", "my.filters:", ":scrub", "my filters:scrub", "a:b:c", "../x:y", "a..b:c"):
         with pytest.raises(ValidationError, match="没有名为"):
             rules.validate_python([wrong])
+    with pytest.raises(ValueError, match="没有名为"):
+        Masking(["passport"])
 
 
 # ------------------------------------------------------------------------------------------------- any number
