@@ -35,6 +35,7 @@ from gateway.window_view import window_view
 from gateway.workspace_lock import WorkspaceLock
 from memory.conversation import ConversationId, Turn
 from memory.memory import Memory
+from memory.mended import Mended, Outcome
 
 log = logging.getLogger("sanqiao.app")
 
@@ -101,6 +102,7 @@ class App:
             summaries=self._summaries,
             spawn=self._spawn,
             clock=clock,
+            rng=self._rng,
         )
 
     # ---- life
@@ -277,6 +279,13 @@ class App:
     async def forget(self, user: str) -> Removed:
         """Removes every trace of one person. Raises StoreError, sqlite3.Error."""
         return await self._pipeline.forgetting.forget(user)
+
+    async def repair(self, conversations: Sequence[ConversationId]) -> list[Mended]:
+        """Checks and mends the files of these conversations, or of all. Raises StoreError."""
+        found = await self._memory.repair(conversations)
+        if any(each.outcome is not Outcome.SOUND for each in found):
+            await self._index.refresh()
+        return found
 
     def agents(self) -> list[AgentInfo]:
         """The agents that can be chosen."""

@@ -14,7 +14,7 @@ from gateway.live_settings import LiveSettings
 from gateway.problems import ConfigProblems
 from gateway.settings import load_settings
 
-_PLANNED = {"repair": "检查并修复会话文件", "knowledge": "管理知识库文档"}
+_PLANNED = {"knowledge": "管理知识库文档"}
 
 
 def run_command(arguments: Sequence[str]) -> int:
@@ -58,6 +58,10 @@ def _with_settings(args: argparse.Namespace, live: LiveSettings) -> int:
             return asyncio.run(chat(live, args.workspace, agent=args.agent, message=args.message))
         case "window":
             return asyncio.run(_window(args, live))
+        case "repair":
+            from gateway.repair_command import repair
+
+            return asyncio.run(repair(live, args.workspace, args.conversations))
         case "forget":
             from gateway.forget_command import forget
 
@@ -135,6 +139,8 @@ def _parser() -> argparse.ArgumentParser:
     conversations.add_argument("--user", help="只看这个人")
     conversations.add_argument("--channel", help="只看这个渠道")
     conversations.add_argument("--json", action="store_true", help="输出 JSON")
+    repair = commands.add_parser("repair", parents=[places], help="检查并修复会话文件与摘要；有内容丢失时退出码为 1")
+    repair.add_argument("conversations", metavar="CONVERSATION", nargs="*", help="会话编号；不写就是全部")
     forget = commands.add_parser("forget", parents=[places], help="删除一个人的全部资料，无法恢复")
     forget.add_argument("--user", required=True, metavar="U", help="用户的编号，u 开头，本人可用 /whoami 查看")
     for name, text in _PLANNED.items():

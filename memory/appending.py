@@ -21,7 +21,8 @@ from pathlib import Path
 from memory.conversation import ConversationId, Role, Turn
 from memory.errors import StoreBusy, typed_errors
 from memory.folder import kept_aside, open_file, opened_folder, replaced
-from memory.repair import KNOWN_IDS, Ending, adopted, as_bytes, clean, inspect
+from memory.mended import Mended, Outcome
+from memory.repair import KNOWN_IDS, adopted, as_bytes, clean, examine, inspect
 from memory.tail import read_range, whole
 
 log = logging.getLogger("sanqiao.memory")
@@ -50,7 +51,7 @@ class _State:
 
 @dataclass(frozen=True, slots=True)
 class OpenFile:
-    """A file named after a conversation, open and locked, with its folder; `created` a moment ago, by us."""
+    """A file named after a conversation, open and locked, with its folder; `created` a moment ago, and still empty."""
 
     conversation: ConversationId
     folder: int
@@ -122,7 +123,8 @@ def opened_to_append(
             created = True
         try:
             _lock(fd, path_of(conversation, below), deadline)
-            file = OpenFile(conversation, folder, fd, created)
+            empty = os.fstat(fd).st_size == 0  # if not, another writer came between
+            file = OpenFile(conversation, folder, fd, created and empty)
             yield file if file.current() else None
         finally:
             os.close(fd)
@@ -206,6 +208,36 @@ class Appender:
                     return
         raise StoreBusy(f"{subject} 不断被替换；请检查是否有别的程序在改写它")
 
+    def repair(self, conversation: ConversationId) -> Mended:
+        """Reads the whole file and mends it as an append would; what it loses is kept aside. Raises StoreError."""
+        subject = path_of(conversation)
+        deadline = time.monotonic() + LOCK_WAIT
+        with typed_errors(subject):
+            for _ in range(TRIES):
+                with opened_to_append(self._workspace, FOLDER, conversation, deadline) as file:
+                    if file is None:
+                        continue
+                    if file.created:
+                        file.remove()
+                        return Mended(path=subject, outcome=Outcome.MISSING)
+                    return self._repair(file)
+        raise StoreBusy(f"{subject} 不断被替换；请检查是否有别的程序在改写它")
+
+    def _repair(self, file: OpenFile) -> Mended:
+        size, subject = file.stamp[1], path_of(file.conversation)
+        found = examine(file.fd, size)
+        self._forget(file.conversation)
+        if size == 0 or not (found.edited or found.torn or not found.items):
+            return Mended(path=subject, outcome=Outcome.SOUND, items=found.items)
+        if not found.edited and found.items:
+            kept = self._cut(file, found.size, size)
+            cut = size - found.size
+            return Mended(path=subject, outcome=Outcome.TORN, items=found.items, cut=cut, kept=kept)
+        items, kept = self._mend(file, size)
+        unreadable = found.unreadable + bool(found.behind)
+        outcome = Outcome.UNREADABLE if not items else Outcome.DAMAGED if unreadable else Outcome.ADOPTED
+        return Mended(path=subject, outcome=outcome, items=items, unreadable=unreadable, kept=kept)
+
     def forget(self, user: str) -> None:
         """What is remembered of the ends of this person's files is of no use any more."""
         with self._guard:
@@ -260,19 +292,23 @@ class Appender:
             self._mend(file, size)
             return None
         if ending.torn:
-            self._cut(file, ending, size)
+            self._cut(file, ending.size, size)
         return self._remember(file, ending.n, ending.epoch, ending.ids)
 
-    def _cut(self, file: OpenFile, ending: Ending, size: int) -> None:
-        """Takes off what an interrupted write left, and keeps it."""
-        raw = read_range(file.fd, size - ending.size, ending.size)
+    def _cut(self, file: OpenFile, sound: int, size: int) -> str:
+        """Takes off what an interrupted write left behind the `sound` bytes; returns where it is kept."""
+        raw = read_range(file.fd, size - sound, sound)
         kept = self._keep(file, "torn", raw)
-        os.ftruncate(file.fd, ending.size)
+        os.ftruncate(file.fd, sound)
         os.fsync(file.fd)
         log.warning("file_torn path=%s cut_bytes=%d kept=%s", path_of(file.conversation), len(raw), kept)
+        return kept
 
-    def _mend(self, file: OpenFile, size: int) -> None:
-        """Adopts a file that a person wrote or changed; one without any readable item is put aside."""
+    def _mend(self, file: OpenFile, size: int) -> tuple[int, str]:
+        """Adopts a file that a person wrote or changed; one without any readable item is put aside.
+
+        Returns the number of items, and where the original is kept.
+        """
         raw = read_range(file.fd, size, 0)
         turns = whole(raw)
         name, subject = file.conversation.file_name, path_of(file.conversation)
@@ -281,11 +317,12 @@ class Appender:
             os.unlink(name, dir_fd=file.folder)
             os.fsync(file.folder)
             log.warning("file_unreadable path=%s bytes=%d kept=%s", subject, size, kept)
-            return
+            return 0, kept
         mended = as_bytes(adopted(turns, _changed_at(file)))
         kept = self._keep(file, "edited", raw)
         self._replace(file, mended)
         log.warning("file_adopted path=%s items=%d kept=%s", subject, len(turns), kept)
+        return len(turns), kept
 
     def _replace(self, file: OpenFile, data: bytes) -> None:
         """Puts a new file in the place of the old one, whole at every moment."""

@@ -15,9 +15,10 @@ from memory.appending import LOCK_WAIT, TRIES, OpenFile, opened_to_append, path_
 from memory.conversation import ConversationId
 from memory.errors import StoreBusy, typed_errors
 from memory.folder import kept_aside, open_file, opened_folder, replaced
+from memory.mended import Mended, Outcome
 from memory.sanitise import storable
 from memory.summary import Summary, reaching
-from memory.tail import MAX_BYTES, MAX_ITEMS, Chunks, read_range, sound_size
+from memory.tail import MAX_BYTES, MAX_ITEMS, Chunks, is_remark, read_range, sound_size
 from memory.yamlform import read_sealed, scalar, sealed, sealed_item, split
 
 log = logging.getLogger("sanqiao.memory")
@@ -141,6 +142,43 @@ class SummaryArchive:
                     if file is not None:
                         return self._append(file, data, after)
         raise StoreBusy(f"{subject} 不断被替换；请检查是否有别的程序在改写它")
+
+    def repair(self, conversation: ConversationId) -> Mended:
+        """Reads the whole archive and takes out what is no version; the original is kept aside. Raises StoreError."""
+        subject = path_of(conversation, FOLDER)
+        deadline = time.monotonic() + LOCK_WAIT
+        with typed_errors(subject):
+            for _ in range(TRIES):
+                with opened_to_append(self._workspace, FOLDER, conversation, deadline) as file:
+                    if file is None:
+                        continue
+                    if file.created:
+                        file.remove()
+                        return Mended(path=subject, outcome=Outcome.MISSING)
+                    return self._repair(file, subject)
+        raise StoreBusy(f"{subject} 不断被替换；请检查是否有别的程序在改写它")
+
+    def _repair(self, file: OpenFile, subject: str) -> Mended:
+        size = os.fstat(file.fd).st_size
+        raw = read_range(file.fd, size, 0)
+        versions = [piece[: sealed(piece)] for _, piece in split(raw) if read_summary(piece) is not None]
+        whole = b"".join(version.removesuffix(b"\n") + b"\n" for version in versions)
+        if raw == whole or raw + b"\n" == whole:
+            return Mended(path=subject, outcome=Outcome.SOUND, items=len(versions))
+        user, name = file.conversation.lane.user, file.conversation.file_name
+        kept = kept_aside(self._workspace, user, name, "archive-damaged", raw)
+        log.warning("archive_damaged path=%s versions=%d kept=%s", subject, len(versions), kept)
+        if versions:
+            replaced(file.folder, name, whole)
+            if raw.startswith(whole):
+                cut = size - len(whole)
+                return Mended(path=subject, outcome=Outcome.TORN, items=len(versions), cut=cut, kept=kept)
+            lost = sum(read_summary(piece) is None and not is_remark(piece) for _, piece in split(raw))
+            outcome = Outcome.DAMAGED if lost else Outcome.ADOPTED
+            return Mended(path=subject, outcome=outcome, items=len(versions), unreadable=lost, kept=kept)
+        file.remove()
+        os.fsync(file.folder)
+        return Mended(path=subject, outcome=Outcome.UNREADABLE, kept=kept)
 
     def drop(self, conversation: ConversationId, first: int) -> int:
         """Removes the versions that cover the turn with ordinal `first`, or may; how many. Raises StoreError."""

@@ -105,6 +105,24 @@ def _remove(folder: int, name: str) -> list[str]:
     return gone
 
 
+def moved_aside(workspace: Path, where: tuple[str, ...], name: str, kind: str) -> str:
+    """Moves whatever is called `name` below ``workspace/where…`` to the quarantine as it is; returns its new path.
+
+    Raises OSError.
+    """
+    with (
+        opened_folder(workspace, *where) as folder,
+        opened_folder(workspace, "quarantine", *where[1:], create=True) as to,
+    ):
+        taken = set(os.listdir(to))
+        number = next(i for i in range(1, len(taken) + 2) if f"{name}.{kind}-{i}" not in taken)
+        target = f"{name}.{kind}-{number}"
+        os.rename(name, target, src_dir_fd=folder, dst_dir_fd=to)
+        os.fsync(to)
+        os.fsync(folder)
+    return "/".join(("quarantine", *where[1:], target))
+
+
 def kept_aside(workspace: Path, user: str, name: str, kind: str, raw: bytes) -> str:
     """Writes `raw` durably to a new file ``quarantine/{user}/{name}.{kind}-{number}``; returns its path from there.
 

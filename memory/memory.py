@@ -15,6 +15,8 @@ from memory.conversation import ConversationId, LaneKey, Role, Turn
 from memory.erasing import Erased, Eraser
 from memory.errors import StoreClosed, StoreError, typed_errors
 from memory.generations import Generations
+from memory.mended import Mended
+from memory.mending import Mender
 from memory.merged import Merged
 from memory.redis_link import RedisSettings, RedisStatus
 from memory.short_term import ShortTerm, Tail, Tails
@@ -66,6 +68,7 @@ class Memory:
         self._store = ConversationStore(workspace, durability=durability, generations=self.generations)
         self._archive = SummaryArchive(workspace, sync=durability == "sync")
         self._eraser = Eraser(workspace, self._store.appender, self._archive, self.generations)
+        self._mender = Mender(workspace, self._store.appender, self._archive, self.generations)
         on = redis is not None and redis.url.get_secret_value()
         self._short_term = ShortTerm(redis, workspace, self._store) if redis and on else None
         self._backlog = Backlog(self._write, shelter or NoShelter(), self.generations)
@@ -124,6 +127,18 @@ class Memory:
             for conversation in erased.touched:
                 gone = await self._short_term.forget(conversation) and gone
         return erased, gone
+
+    async def repair(self, conversations: Sequence[ConversationId] = ()) -> list[Mended]:
+        """Checks and mends these conversations' files and archives, or all there are; then writes what waited for them."""
+        found: list[Mended] = []
+        if conversations:
+            for conversation in conversations:
+                found += await self._store.run(partial(self._mender.mend, conversation))
+        else:
+            for user in await self._store.run(self._mender.users):
+                found += await self._store.run(partial(self._mender.mend_user, user))
+        await self._backlog.retry()
+        return found
 
     async def window(
         self,

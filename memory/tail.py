@@ -29,6 +29,11 @@ _ORDINAL = re.compile(rb'\n  meta: \{[^\n]*?"n": ([0-9]{1,15})[,}]')
 _BLANK_OR_COMMENT = re.compile(rb"(?:\xef\xbb\xbf)?(?:[ \t]*(?:#[^\n]*)?\r?\n|---[ \t]*\r?\n)*(?:[ \t]*(?:#[^\n]*)?)")
 
 
+def is_remark(raw: bytes) -> bool:
+    """Whether these bytes are only what a person may put between items: blank lines, remarks, a byte order mark."""
+    return _BLANK_OR_COMMENT.fullmatch(raw) is not None
+
+
 @dataclass(frozen=True, slots=True)
 class Piece:
     """The bytes from one item's start to the next one's.
@@ -68,7 +73,7 @@ def _last_piece(offset: int, raw: bytes, *, after_ours: bool, filled: bool) -> P
     length = sealed(raw)
     if piece.turn is not None and length:
         whole_item = piece.turn.n >= 0 and raw[length - 1 : length] == b"\n"
-        cut = filled or _BLANK_OR_COMMENT.fullmatch(raw[length:]) is None
+        cut = filled or not is_remark(raw[length:])
         return replace(piece, ours=whole_item and (cut or length == len(raw)), torn=cut)
     if filled or torn(raw, after_ours=after_ours):
         return replace(piece, turn=None, end=offset, ours=True, torn=True)

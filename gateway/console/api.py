@@ -18,6 +18,7 @@ from gateway.console.guard import json_response, refusal
 from gateway.server import Handler
 from memory.conversation import CHANNELS, PERSON, ConversationId, InvalidId, Turn
 from memory.errors import StoreError
+from memory.mended import report
 
 logger = logging.getLogger("sanqiao.console")
 
@@ -27,6 +28,7 @@ ALIVE = b": alive\n\n"
 
 _WRITE_SECONDS = 60.0
 _FIELDS = ("user", "text", "group", "session", "agent", "name")
+_REPAIRED = 1000
 _UNKNOWN = "没有这个会话"
 
 
@@ -153,6 +155,7 @@ class Api:
             ("GET", "/api/conversations/{id}/window", self.window),
             ("GET", "/api/status", self.status),
             ("POST", "/api/forget", self.forget),
+            ("POST", "/api/repair", self.repair),
             ("GET", "/metrics", self.metrics),
         ):
             app.router.add_route(method, path, handler)
@@ -271,6 +274,19 @@ class Api:
             logger.error("forget_failed user=%s reason=%s", user, error)
             raise BadRequest(500, "没能全部删除，请查看网关的日志，排除原因后再试") from None
         return json_response({"user": user, "removed": str(removed), "found": bool(removed)})
+
+    async def repair(self, request: web.Request) -> web.StreamResponse:
+        """Checks and mends the named conversations' files, or all; what was done (Chinese), and whether anything was lost."""
+        names = (await json_body(request, ("conversations",))).get("conversations", [])
+        if not isinstance(names, list) or len(names) > _REPAIRED:
+            raise BadRequest(400, f"conversations 应为至多 {_REPAIRED} 个会话编号的列表")
+        try:
+            conversations = [ConversationId.parse(str(name)) for name in names]
+        except InvalidId:
+            raise BadRequest(400, "conversations 里有的不是会话编号") from None
+        found = await self._backend.repair(conversations)
+        lines = report(found, every=bool(conversations))
+        return json_response({"lines": lines, "lost": any(each.lost for each in found)})
 
     async def metrics(self, request: web.Request) -> web.StreamResponse:
         """Prometheus text."""

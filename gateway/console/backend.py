@@ -7,6 +7,7 @@ from typing import Any, Protocol
 from channels.web import WebChannel
 from gateway.removed import Removed
 from memory.conversation import ConversationId, Turn
+from memory.mended import Mended
 
 
 class BadCursor(ValueError):
@@ -62,6 +63,9 @@ class ConsoleBackend(Protocol):
 
     async def forget(self, user: str) -> Removed:
         """Removes every trace of the person with this id. Raises StoreError, sqlite3.Error."""
+
+    async def repair(self, conversations: Sequence[ConversationId]) -> Sequence[Mended]:
+        """Checks and mends the files of these conversations, or of all. Raises StoreError."""
 
     def agents(self) -> Sequence[AgentInfo]:
         """The agents of the present configuration."""

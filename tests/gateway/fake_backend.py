@@ -10,6 +10,7 @@ from gateway.console.backend import AgentInfo, BadCursor, ConversationItem, Conv
 from gateway.removed import Removed
 from memory.conversation import ConversationId, Turn
 from memory.errors import StoreError
+from memory.mended import Mended
 
 Script = Callable[[InboundMessage], Sequence[Progress]]
 
@@ -37,6 +38,7 @@ class FakeBackend:
         self.demo = False
         self.broken = False
         self.removed = Removed()
+        self.mended: list[Mended] = []
         self.answering: set[asyncio.Task[None]] = set()
         numbers = iter(range(10**9))
         self.web = WebChannel("web", self.accept, new_id=lambda: f"w-{next(numbers)}")
@@ -85,6 +87,12 @@ class FakeBackend:
         if self.broken:
             raise StoreError("conversations/…")
         return self.removed
+
+    async def repair(self, conversations: Sequence[ConversationId]) -> Sequence[Mended]:
+        self.asked.append(("repair", *conversations))
+        if self.broken:
+            raise StoreError("conversations/…")
+        return self.mended
 
     def agents(self) -> Sequence[AgentInfo]:
         return [

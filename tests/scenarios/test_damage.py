@@ -1,0 +1,125 @@
+"""Damaged files and failing folders under a running gateway: everybody is answered, admins see it, nothing is lost."""
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.platforms.model_server import ModelServer
+from tests.scenarios.conversation_files import checked, said
+from tests.scenarios.gateway import Inside, Process
+from tests.waiting import until
+
+
+@pytest.fixture
+async def model() -> AsyncIterator[ModelServer]:
+    async with ModelServer() as server:
+        yield server
+
+
+async def memory_state(gateway: Inside | Process) -> dict[str, object]:
+    status, body = await gateway.get("/api/status")
+    assert status == 200
+    found: dict[str, object] = body["memory"]
+    return found
+
+
+async def test_a_folder_that_takes_nothing_costs_no_answer(tmp_path: Path, model: ModelServer) -> None:
+    """It heals by itself once the folder is well; nobody else notices."""
+    async with Inside(tmp_path, model) as gateway:
+        first = await gateway.chat("one", "我叫钱七")
+        path = gateway.file_of(first.conversation)
+        kept = path.parent.with_name("moved")
+        path.parent.rename(kept)
+        path.parent.write_text("no folder")
+        assert (await gateway.chat("one", "说过的第二句")).text == "答复：说过的第二句"
+        assert (await gateway.chat("one", "第三句")).text
+        seen = [message["content"] for message in model.requests[-1]["messages"]]
+        assert "说过的第二句" in seen, "what waits is seen"
+        assert (await gateway.chat("two", "你好")).text == "答复：你好"
+        assert await gateway.health() == (200, "degraded")
+        state = await memory_state(gateway)
+        assert (state["state"], state["waiting"], state["conversations"], state["unsheltered"]) == ("failing", 4, 1, 0)
+        assert state["remedy"]
+        _, page = await gateway.get(f"/api/conversations/{first.conversation}")
+        assert [turn["text"] for turn in page["turns"]][-2:] == ["第三句", "答复：第三句"]
+        assert (await gateway.get("/api/conversations"))[0] == 200
+        path.parent.unlink()
+        kept.rename(path.parent)
+        await until(lambda: len(said(path)) == 6, timeout=15, what="written later, without a further message")
+        assert await gateway.health() == (200, "ok")
+        assert (await gateway.chat("one", "第四句")).text
+        assert [text for role, text in said(path) if role == "user"] == ["我叫钱七", "说过的第二句", "第三句", "第四句"]
+        checked(path)
+
+
+@pytest.mark.parametrize("end", ["stopped", "killed"])
+async def test_what_waits_outlives_the_process(tmp_path: Path, model: ModelServer, end: str) -> None:
+    gateway = Process(tmp_path, model)
+    try:
+        await gateway.start()
+        conversation = (await gateway.chat("one", "第一句")).conversation
+        path = gateway.file_of(conversation)
+        raw = path.read_bytes()
+        path.unlink()
+        path.mkdir()
+        await gateway.chat("one", "第二句")
+        if end == "stopped":
+            assert await gateway.stop() == 0
+            assert "turns_kept" in gateway.output()
+        else:
+            await gateway.kill()
+        await gateway.start()
+        assert (await memory_state(gateway))["waiting"] == 2
+        await gateway.chat("one", "第三句")
+        path.rmdir()
+        path.write_bytes(raw)
+        await gateway.chat("one", "第四句")
+        assert [text for role, text in said(path) if role == "user"] == ["第一句", "第二句", "第三句", "第四句"]
+        checked(path)
+        assert (await memory_state(gateway))["state"] == "ok"
+        assert await gateway.stop() == 0
+    finally:
+        await gateway.kill()
+
+
+def damage(gateway: Process, conversations: list[str | None]) -> None:
+    torn, rubbish, hand = map(gateway.file_of, conversations)
+    torn.write_bytes(torn.read_bytes()[:-20])
+    rubbish.write_bytes(b"\0" * 100)
+    hand.write_text("- user: |\n    我叫手工\n", encoding="utf-8")
+
+
+@pytest.mark.parametrize("running", [True, False])
+async def test_the_command_repair(tmp_path: Path, model: ModelServer, running: bool) -> None:
+    async with Process(tmp_path, model) as gateway:
+        conversations = [(await gateway.chat(user, "你好")).conversation for user in ("one", "two", "three", "four")]
+        if not running:
+            assert await gateway.stop() == 0
+        code, out = await gateway.run("repair")
+        assert (code, out) == (0, "检查了 4 个文件：4 个完好，0 个有内容被切去、移走或未能检查\n")
+        await asyncio.to_thread(damage, gateway, conversations[:3])
+        assert conversations[2] is not None
+        code, out = await gateway.run("repair", conversations[2])
+        assert code == 0, out
+        assert "补全" in out
+        code, out = await gateway.run("repair")
+        assert code == 1
+        lines = out.splitlines()
+        assert len(lines) == 3
+        assert sum("切去" in line and "quarantine/" in line for line in lines[:-1]) == 1
+        assert sum("没有一条读得出" in line and "quarantine/" in line for line in lines[:-1]) == 1
+        assert lines[-1] == "检查了 4 个文件：2 个完好，2 个有内容被切去、移走或未能检查"
+        assert (await gateway.run("repair"))[0] == 0
+        assert (await gateway.run("repair", "../../etc/passwd"))[0] == 2
+        assert not running or (await gateway.chat("three", "我叫什么？")).text == "你叫手工"
+
+
+async def test_a_workspace_that_vanishes_costs_no_answer(tmp_path: Path, model: ModelServer) -> None:
+    async with Inside(tmp_path, model) as gateway:
+        conversation = (await gateway.chat("one", "第一句")).conversation
+        await asyncio.to_thread(shutil.rmtree, gateway.workspace / "conversations")
+        assert (await gateway.chat("one", "第二句")).text == "答复：第二句"
+        assert [text for _, text in said(gateway.file_of(conversation))] == ["第二句", "答复：第二句"]
