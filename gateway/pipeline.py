@@ -21,6 +21,7 @@ from channels.message import (
     Silent,
 )
 from gateway.answering import Answer, Answering, Question, QuestionTooLong, Stopper, user_turn
+from gateway.classifying import Routing
 from gateway.command_runner import CommandRunner
 from gateway.commands import parse
 from gateway.conversation_index import ConversationIndex
@@ -30,7 +31,7 @@ from gateway.lane_states import LaneStates
 from gateway.lanes import RATE_LIMITED, Lanes, Waiting, Work
 from gateway.limits import OncePerMinute, RateLimit, refused_by_policy
 from gateway.outbox import Outbox
-from gateway.router import LaneState, by_rules, route
+from gateway.router import LaneState, by_rules
 from gateway.snapshot import Snapshots
 from gateway.summaries import Occasion, Summaries
 from memory.conversation import ConversationId, LaneKey
@@ -69,6 +70,7 @@ class Pipeline:
         self._summaries = summaries
         self._clock = clock
         self._states = LaneStates(inbox)
+        self._routing = Routing(clock)
         self._answering = Answering(memory, clock)
         self._answers: dict[LaneKey, Stopper] = {}
         self._rate = RateLimit()
@@ -226,15 +228,7 @@ class Pipeline:
             reason = group.reason
         else:
             text = "\n".join(stored.message.text for stored in group.stored)
-            chosen = route(
-                text,
-                rules=snapshot.rules,
-                default=snapshot.default_agent(message.entry),
-                asked_for=message.agent,
-                lane=lane,
-                sticky_for=snapshot.settings.router.sticky_for,
-                now=now,
-            )
+            chosen = await self._routing.route(text, message, lane, snapshot)
             agent, reason = snapshot.agents.get(chosen.agent), chosen.reason
             conversation = await self._conversation(message.lane, agent.name, agent.settings.aliases)
             await self._inbox.take(group, conversation, reason, now)

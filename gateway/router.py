@@ -8,6 +8,7 @@ from functools import lru_cache
 import regex
 
 from agents.agent import Intents
+from agents.similarity import Similarity
 
 log = logging.getLogger("sanqiao.router")
 
@@ -82,19 +83,20 @@ def by_rules(text: str, rules: Mapping[str, Intents]) -> RuleScore | None:
     return best[0]
 
 
-def route(
+def settled(
     text: str,
     *,
     rules: Mapping[str, Intents],
-    default: str,
     asked_for: str | None,
     lane: LaneState,
     sticky_for: float,
     now: float,
-) -> Route:
-    """Chooses in the order: asked for with this message; chosen by ``/agent``; rules; sticky; the default.
+) -> Route | None:
+    """Chooses in the order: asked for with this message; chosen by ``/agent``; rules; sticky. None where none decides.
 
-    `rules` holds every agent that exists; a lane's agent that is gone counts as none.
+    `rules` holds every agent that exists; a lane's agent that is gone counts as none. Only a rule takes a fresh lane
+    from its agent: 「25k 以上的」 or 「再短一点」 mean something to the agent that was just talking and, without what
+    was said before, nothing to examples or a classifier. Those are for new lanes and stale ones.
     """
     if asked_for in rules and asked_for is not None:
         return Route(asked_for, "本条消息指定")
@@ -105,4 +107,13 @@ def route(
         return Route(rule.agent, f"规则：{'、'.join(rule.hits)}（{rule.score} 处命中）")
     if lane.agent in rules and now - lane.at <= sticky_for:
         return Route(lane.agent, "延续上一轮")
-    return Route(default, "默认")
+    return None
+
+
+def by_examples(text: str, similarity: Similarity) -> Route | None:
+    """The agent whose examples the text is clearly like; None where none is, or two are."""
+    found = similarity.clearest(text)
+    if found is None:
+        return None
+    second = f"，其次 {found.second} {found.second_score:.2f}" if found.second else ""
+    return Route(found.name, f"与例句相似 {found.score:.2f}{second}")

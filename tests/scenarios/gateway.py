@@ -193,6 +193,7 @@ class Gateway:
             "console": {"port": self.console_port, "token": TOKEN},
             "models": {"main": main},
             "agent": {"context": {"summary": {"enabled": False}}},  # it would ask the model in the background
+            "router": {"classify": {"enabled": False}},  # it would ask the model before each conversation
             "limits": {"messages-per-minute": 0},
             "channels": {"web": {"enabled": True}},
         }
