@@ -48,6 +48,14 @@ class SendFailed(SendError):
     """Network, time-out, 5xx: the same part may be sent again later."""
 
 
+class SendUncertain(SendFailed):
+    """No answer came after the part went out, and the platform has no key by which it would know a repeat."""
+
+
+class SendUncertain(SendFailed):
+    """The platform may have taken the part, and has no idempotency key: whoever repeats it may show it twice."""
+
+
 class SendLimited(SendError):
     """The platform asks to wait `retry_after` seconds before the same part is sent again."""
 
@@ -76,7 +84,7 @@ class ShelvedPart:
 
 
 class Shelf(Protocol):
-    """Parts that wait for the person's next contact, lane by lane, on disk. They expire with `answer-after-restart`."""
+    """Parts that wait for the person's next contact, lane by lane, on disk, for 24 hours from when the message came."""
 
     async def waiting(self, lane: LaneKey) -> list[ShelvedPart]:
         """The parts of this lane, oldest first."""
