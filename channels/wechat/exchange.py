@@ -98,6 +98,13 @@ class Person:
             self.exchanges[number] = Exchange(number)
         return self.exchanges[number]
 
+    def forget(self) -> None:
+        """Drops every exchange that no delivery is open for, and every promise of an answer."""
+        for old in [each.id for each in self.exchanges.values() if not each.open]:
+            del self.exchanges[old]
+        self._promised.clear()
+        self._shelving.clear()
+
     def offer(self, number: str, words: Words) -> tuple[Exchange, Offer] | None:
         """Offers a part of the answer to the message `number` to its open delivery, or to another one that is open."""
         own = self.exchanges.get(number)

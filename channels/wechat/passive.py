@@ -274,6 +274,13 @@ class Passive:
                 if message.id not in person.exchanges:
                     person.promise(message.id, self._now())
 
+    def forget(self, user: str) -> None:
+        """Drops the replies that are remembered for a person; a delivery that is open now still gets its own."""
+        for lane in [lane for lane in self._people if lane.user == user]:
+            self._people[lane].forget()
+            if not self._people[lane].busy:
+                del self._people[lane]
+
     def _person(self, lane: LaneKey) -> Person:
         person = self._people.get(lane)
         if person is None:

@@ -434,3 +434,25 @@ async def test_when_too_many_are_held_the_answer_follows_later(
     assert delivered.took < 0.3
     await stage.answer(stage.message("慢"), "答复")
     assert (await platform.ask("oA", "继续"))[0] == "答复"
+
+
+async def test_a_person_who_is_forgotten_is_remembered_no_more(platform: WeChatPlatform, stage: Stage) -> None:
+    answering(stage)
+    xml = text_xml("oA", "秘密", platform.new_id())
+    assert (await platform.deliver(xml)).text == "答复：秘密"
+    assert await platform.ask("oB", "别人") == ("答复：别人", 1)
+    people = stage.channel._passive._people
+    one, other = stage.message("秘密").lane, stage.message("别人").lane
+    assert [each.reply for each in people[one].exchanges.values()] == ["答复：秘密"]
+    stage.channel.forget(stage.message("秘密").user)
+    assert one not in people
+    assert other in people
+
+
+async def test_a_delivery_that_is_open_gets_its_reply_all_the_same(platform: WeChatPlatform, stage: Stage) -> None:
+    """The message by which a person asks to be forgotten is answered through its own delivery."""
+    waiting = stage.spawn(platform.deliver(text_xml("oA", "/forget", platform.new_id())))
+    message = await stage.taken("/forget")
+    stage.channel.forget(message.user)
+    assert await stage.answer(message, "已删除") == ["sent"]
+    assert (await waiting).text == "已删除"
