@@ -96,6 +96,10 @@ class WeChatChannel:
         elif isinstance(event, Routed) and not self._typing.full():
             self._typing.put_nowait(message.platform_user)
 
+    def forget(self, user: str) -> None:
+        """Drops the replies that are remembered for the person with this id."""
+        self._passive.forget(user)
+
     async def stop_receiving(self) -> None:
         """Deliveries are cut off from now on; those that are held may still get their answer."""
         self._closed = True

@@ -1,0 +1,468 @@
+"""Forgetting, piece by piece: lanes, outbox, inbox, summaries, limits, the API, and all of it together."""
+
+import asyncio
+import random
+import sqlite3
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from channels.message import Failed, InboundMessage, Progress, Silent
+from gateway import conversation_index
+from gateway.commands import parse
+from gateway.conversation_index import ConversationIndex
+from gateway.database import Database
+from gateway.forgetting import Forgetting, Records, Remembers
+from gateway.inbox import SCHEMA, Duplicate, Group, Inbox, State, Stored
+from gateway.lane_states import LaneStates
+from gateway.lanes import Lanes, Merging, Waiting, Work
+from gateway.limits import RateLimit
+from gateway.outbox import Outbox
+from gateway.parts import Parts
+from gateway.removed import Removed
+from gateway.router import LaneState
+from gateway.summaries import Summaries
+from memory.conversation import LaneKey, Role, Turn
+from memory.errors import StoreError
+from memory.memory import Memory
+from tests.gateway.fake_backend import FakeBackend
+from tests.gateway.messages import message
+from tests.gateway.test_console import RIGHT, Clock, Running
+from tests.waiting import until
+
+AT = "2026-11-30T18:10:05.123+08:00"
+
+
+class Channel:
+    """Records what it is told; remembers nobody."""
+
+    name = "feishu"
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, Progress]] = []
+        self.forgotten: list[str] = []
+        self.hold: asyncio.Event | None = None
+        self.sent: list[str] = []
+
+    def progress(self, message: InboundMessage, event: Progress) -> None:
+        self.told.append((message.text, event))
+
+    def forget(self, user: str) -> None:
+        self.forgotten.append(user)
+
+    async def send(self, part: Any) -> str:
+        if self.hold is not None:
+            await self.hold.wait()
+        self.sent.append(part.text)
+        return "om"
+
+
+class Bench:
+    """Everything of the gateway that holds something of a person, over real files; turns wait at a gate."""
+
+    def __init__(self, root: Path, database: Database, tasks: asyncio.TaskGroup) -> None:
+        self.root = root
+        self.now = 100.0
+        self.inbox = Inbox(database)
+        self.memory = Memory(root)
+        self.index = ConversationIndex(database, self.memory)
+        self.channel = Channel()
+        self.gate = asyncio.Event()
+        self.handled: list[str] = []
+        self.running: list[str] = []
+
+        def clock() -> float:
+            return self.now
+
+        channels: Any = {"feishu": self.channel}
+        self.outbox = Outbox(
+            Parts(database), channels, patience=lambda: 1e9, spawn=tasks.create_task, clock=clock, rng=random.Random(1)
+        )
+        merging = Merging(True, 0.0, 10_000)
+        self.lanes = Lanes(
+            self.inbox,
+            self.handle,
+            examine,
+            lambda: merging,
+            spawn=tasks.create_task,
+            clock=clock,
+            rng=random.Random(1),
+        )
+        self.states = LaneStates(self.inbox)
+        self.forgetting = Forgetting(
+            Records(self.memory, self.inbox, self.index, clock),
+            lanes=self.lanes,
+            outbox=self.outbox,
+            summaries=Summaries(self.memory, spawn=tasks.create_task, clock=clock, rng=random.Random(1)),
+            states=self.states,
+            channels=channels,
+            text=lambda name: f"<{name}>",
+        )
+
+    async def handle(self, work: Work) -> None:
+        text = work.group.newest.message.text
+        self.running.append(text)
+        try:
+            await self.gate.wait()
+            self.handled.append(text)
+            await self.inbox.finish(work.group, State.DELIVERED, [], self.now)
+        finally:
+            self.running.remove(text)
+
+    async def say(self, inbound: InboundMessage) -> Stored:
+        stored = await self.inbox.accept(inbound, self.now)
+        assert isinstance(stored, Stored)
+        self.lanes.put(examine(stored))
+        return stored
+
+    async def rows(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
+        return await self.inbox._database.run(lambda db: [tuple(row) for row in db.execute(sql, values)])
+
+
+def examine(stored: Stored) -> Waiting:
+    return Waiting(stored, command=parse(stored.message.text))
+
+
+@pytest.fixture
+async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
+    database = Database(tmp_path / "gateway.db", SCHEMA + conversation_index.SCHEMA)
+    await asyncio.to_thread(database.open)
+    async with asyncio.TaskGroup() as tasks:
+        made = Bench(tmp_path, database, tasks)
+        yield made
+        made.gate.set()
+        await made.lanes.drain(5)
+        await made.outbox.drain(5)
+    await made.memory.close()
+    await database.close()
+
+
+def in_group(inbound: InboundMessage) -> InboundMessage:
+    return replace(inbound, lane=LaneKey("g" + "a" * 12, "feishu", "0" * 12, True))
+
+
+def everything(root: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in root.rglob("*") if path.is_file())
+
+
+# ---- lanes
+
+
+async def test_what_runs_and_waits_ends_and_others_go_on(bench: Bench) -> None:
+    mine = message("甲一")
+    await bench.say(mine)
+    await until(lambda: bench.running == ["甲一"])
+    await bench.say(message("甲二"))
+    await bench.say(message("甲三", chat="oc_other"))
+    await bench.say(message("乙", user="ou_2"))
+    await until(lambda: len(bench.running) == 3)
+    await bench.lanes.drop(mine.user)
+    assert bench.running == ["乙"]
+    bench.gate.set()
+    await until(lambda: len(bench.lanes) == 0)
+    assert bench.handled == ["乙"]
+    await bench.say(message("甲四"))
+    await until(lambda: bench.handled == ["乙", "甲四"])
+
+
+async def test_work_that_has_not_begun_yet_leaves_no_stuck_lane(bench: Bench) -> None:
+    """A task that is cancelled before its first step never reaches its own tidying up."""
+    bench.gate.set()
+    mine = message("一")
+    await bench.say(mine)
+    await bench.lanes.drop(mine.user)
+    assert len(bench.lanes) == 0
+    await bench.say(message("/help"))
+    await bench.lanes.drop(mine.user)
+    assert not bench.lanes._overtaking
+    await bench.say(message("二"))
+    await until(lambda: "二" in bench.handled)
+
+
+async def test_in_a_shared_lane_only_the_speakers_work_ends(bench: Bench) -> None:
+    one, two = in_group(message("甲", user="ou_1")), in_group(message("乙", user="ou_2"))
+    await bench.say(one)
+    await until(lambda: bench.running == ["甲"])
+    await bench.say(two)
+    await bench.say(in_group(message("甲又", user="ou_1")))
+    await bench.say(in_group(message("乙又", user="ou_2")))
+    await bench.lanes.drop(one.user)
+    bench.gate.set()
+    await until(lambda: bench.handled == ["乙又"], what="the other member's two, joined")
+    bench.gate.clear()
+    await bench.say(in_group(message("乙三", user="ou_2")))
+    await until(lambda: bench.running == ["乙三"])
+    await bench.lanes.drop(one.user)
+    assert bench.running == ["乙三"]
+
+
+async def test_what_overtakes_ends_but_not_the_one_that_asks(bench: Bench) -> None:
+    mine = message("/history")
+    await bench.say(mine)
+    await until(lambda: bench.running == ["/history"])
+    finished: list[bool] = []
+
+    async def asks(work: Work) -> None:
+        await bench.lanes.drop(mine.user)
+        finished.append(True)
+
+    bench.lanes._handle = asks  # type: ignore[method-assign]
+    await bench.say(message("/forget"))
+    await until(lambda: finished)
+    assert bench.running == []
+
+
+# ---- outbox
+
+
+async def test_no_part_goes_out_any_more_but_others_do(bench: Bench) -> None:
+    bench.channel.hold = asyncio.Event()
+    answered = {}
+    for user in ("ou_1", "ou_2"):
+        for text in ("一", "二"):
+            stored = await bench.inbox.accept(message(text, user=user), 0.0)
+            assert isinstance(stored, Stored)
+            await bench.inbox.finish(Group((stored,)), State.ANSWERED, [user + text], 0.0)
+            bench.outbox.put(stored.seq, stored, [user + text])
+            answered[user + text] = stored
+    await asyncio.sleep(0.02)
+    dropped = await bench.outbox.drop(answered["ou_1一"].message.user)
+    assert {each.seq for each in dropped} == {answered["ou_1一"].seq, answered["ou_1二"].seq}
+    bench.channel.hold.set()
+    await until(lambda: bench.channel.sent == ["ou_2一", "ou_2二"])
+
+
+# ---- inbox
+
+
+async def test_the_rows_go_and_hashes_stay(bench: Bench) -> None:
+    one = await bench.inbox.accept(message("独角兽", message_id="om_1"), 10.0)
+    other = await bench.inbox.accept(message("凤凰", user="ou_2", message_id="om_2"), 10.0)
+    asks = await bench.inbox.accept(message("/forget", message_id="om_3"), 11.0)
+    assert isinstance(one, Stored)
+    assert isinstance(other, Stored)
+    assert isinstance(asks, Stored)
+    await bench.inbox.finish(Group((one,)), State.ANSWERED, ["独角兽的角"], 11.0, LaneState("job", 1.0))
+    deleted, waiting = await bench.inbox.forget(one.message.user, 12.0, asks)
+    assert (deleted, waiting) == (1, [])
+    assert await bench.rows("SELECT id, user FROM messages ORDER BY seq") == [
+        ("om_2", other.message.user),
+        ("om_3", ""),
+    ]
+    assert await bench.rows("SELECT * FROM parts") == []
+    assert await bench.rows("SELECT * FROM lanes") == []
+    for number in ("om_1", "om_3"):
+        again = await bench.inbox.accept(message("独角兽", message_id=number), 13.0)
+        assert again == Duplicate(State.FORGOTTEN)
+    assert await bench.inbox.accept(message("凤凰", user="ou_2", message_id="om_2"), 13.0) == Duplicate(State.ACCEPTED)
+    await bench.inbox.finish(Group((asks,)), State.COMMAND, ["已删除"], 14.0)
+    assert (await bench.rows("SELECT COUNT(*) FROM messages"))[0] == (2,)
+    await bench.outbox._parts.sent(asks.seq, 0, "om", 15.0)
+    assert await bench.rows("SELECT id FROM messages") == [("om_2",)]
+    assert await bench.rows("SELECT * FROM parts") == []
+    raw = await asyncio.to_thread(everything, bench.root)
+    for trace in ("独角兽", "om_1", "om_3", one.message.user, "ou_1"):
+        assert trace.encode() not in raw, trace
+    assert "凤凰".encode() in raw
+
+
+async def test_a_silent_answer_removes_the_command_too(bench: Bench) -> None:
+    asks = await bench.inbox.accept(message("/forget", message_id="om_3"), 11.0)
+    assert isinstance(asks, Stored)
+    await bench.inbox.forget(asks.message.user, 12.0, asks)
+    await bench.inbox.finish(Group((asks,)), State.COMMAND, [], 14.0)
+    assert await bench.rows("SELECT * FROM messages") == []
+
+
+async def test_hashes_are_purged_with_the_ids(bench: Bench) -> None:
+    one = await bench.inbox.accept(message("x", message_id="om_1"), 10.0)
+    assert isinstance(one, Stored)
+    await bench.inbox.forget(one.message.user, 12.0)
+    await bench.inbox.purge(9.0)
+    assert await bench.rows("SELECT COUNT(*) FROM forgotten") == [(1,)]
+    await bench.inbox.purge(11.0)
+    assert await bench.rows("SELECT COUNT(*) FROM forgotten") == [(0,)]
+
+
+async def test_a_log_that_another_process_reads_is_said_to_be_kept(bench: Bench) -> None:
+    database = bench.inbox._database
+    await bench.inbox.accept(message("x"), 10.0)
+    reader = sqlite3.connect(bench.root / "gateway.db", check_same_thread=False, isolation_level=None)
+    await asyncio.to_thread(lambda: [reader.execute("BEGIN"), reader.execute("SELECT * FROM messages").fetchall()])
+    await bench.inbox.accept(message("y"), 10.0)
+    await database.run(lambda db: db.execute("PRAGMA busy_timeout=50") and None)
+    assert not await database.empty_log()
+    await asyncio.to_thread(reader.close)
+    assert await database.empty_log()
+    assert (await asyncio.to_thread((bench.root / "gateway.db-wal").stat)).st_size == 0
+
+
+# ---- all together
+
+
+async def test_all_together(bench: Bench) -> None:
+    mine = message("独角兽")
+    conversation = mine.lane.with_agent("general-agent")
+    turn = Turn(role=Role.USER, text="独角兽", id="q", at=AT)
+    await bench.memory.remember(conversation, [turn])
+    bench.index.touch(conversation)
+    await bench.index.flush()
+    bench.index.touch(conversation)
+    await bench.states.set(mine.lane, LaneState("job", 1.0))
+    await bench.say(mine)
+    await bench.say(message("还在等"))
+    asks = await bench.inbox.accept(message("/forget"), 100.0)
+    assert isinstance(asks, Stored)
+    removed = await bench.forgetting.forget(mine.user, keep=asks)
+    assert removed == Removed(conversations=1, messages=2)
+    assert str(removed) == "1 个会话、2 条收件记录"
+    for text in ("独角兽", "还在等"):
+        assert [event for told, event in bench.channel.told if told == text] == [
+            Failed("<forgotten-waiting>"),
+            Silent(),
+        ]
+    assert bench.channel.forgotten == [mine.user]
+    assert await bench.states.get(mine.lane) == LaneState()
+    assert (await bench.index.page()).items == ()
+    assert "独角兽".encode() not in await asyncio.to_thread(everything, bench.root)
+
+
+async def test_nothing_to_forget(bench: Bench) -> None:
+    removed = await bench.forgetting.forget("u" + "a" * 12)
+    assert not removed
+    assert str(removed) == "没有找到资料"
+
+
+async def test_two_at_once_and_messages_meanwhile_wait(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = message("独角兽")
+    await bench.inbox.accept(mine, 1.0)
+    go_on, forget = asyncio.Event(), bench.memory.forget
+
+    async def slow(user: str) -> Any:
+        await go_on.wait()
+        return await forget(user)
+
+    monkeypatch.setattr(bench.memory, "forget", slow)
+    first = asyncio.create_task(bench.forgetting.forget(mine.user))
+    await asyncio.sleep(0.01)
+    second = asyncio.create_task(bench.forgetting.forget(mine.user))
+    arrives = asyncio.create_task(bench.forgetting.settled(mine.user))
+    await asyncio.wait_for(bench.forgetting.settled("u" + "b" * 12), 1)
+    await asyncio.sleep(0.02)
+    assert not any(each.done() for each in (first, second, arrives))
+    go_on.set()
+    assert await first
+    assert not await second
+    await arrives
+
+
+async def test_a_failure_is_told_and_asking_again_removes_the_rest(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = message("独角兽")
+    await bench.memory.remember(mine.lane.with_agent("a"), [Turn(role=Role.USER, text="独角兽", id="q", at=AT)])
+    erase = bench.memory._eraser.erase
+
+    def broken(user: str) -> Any:
+        raise StoreError("conversations/…")
+
+    monkeypatch.setattr(bench.memory._eraser, "erase", broken)
+    with pytest.raises(StoreError):
+        await bench.forgetting.forget(mine.user)
+    monkeypatch.setattr(bench.memory._eraser, "erase", erase)
+    assert (await bench.forgetting.forget(mine.user)).conversations == 1
+
+
+async def test_the_index_does_not_write_what_it_read_before(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = message("独角兽")
+    conversation = mine.lane.with_agent("a")
+    await bench.memory.remember(conversation, [Turn(role=Role.USER, text="独角兽", id="q", at=AT)])
+    info, go_on, reading = bench.memory.info, asyncio.Event(), asyncio.Event()
+
+    async def slow(asked: Any) -> Any:
+        found = await info(asked)
+        reading.set()
+        await go_on.wait()
+        return found
+
+    monkeypatch.setattr(bench.memory, "info", slow)
+    bench.index.touch(conversation)
+    flushing = asyncio.create_task(bench.index.flush())
+    await reading.wait()
+    await bench.forgetting.forget(mine.user)
+    go_on.set()
+    await flushing
+    assert await bench.rows("SELECT * FROM conversations") == []
+
+
+def test_a_channel_without_memory_of_persons_is_not_asked() -> None:
+    assert isinstance(Channel(), Remembers)
+    assert not isinstance(object(), Remembers)
+
+
+def test_what_is_said_of_what_was_removed() -> None:
+    some = Removed(conversations=2, summaries=1) + Removed(turns=4, profiles=1, originals=3, messages=9, cached=True)
+    assert str(some) == (
+        "2 个会话、1 份摘要、共享群聊中的 4 条内容、1 份个人资料、3 份留存的原件、9 条收件记录"
+        "（Redis 暂时连不上，其中的缓存会在它恢复后或到期时删除）"
+    )
+    assert some
+    assert not Removed(cached=True)
+
+
+def test_a_rate_is_remembered_no_longer_than_it_counts() -> None:
+    limit = RateLimit()
+    assert limit.allows("u1", 2, 0.0)
+    assert limit.allows("u1", 2, 1.0)
+    assert not limit.allows("u1", 2, 2.0)
+    assert limit.allows("u2", 2, 62.0)
+    assert set(limit._seen) == {"u2"}
+    assert limit.allows("u1", 2, 63.0)
+    assert limit.allows("u1", 2, 64.0)
+    assert not limit.allows("u1", 2, 65.0)
+
+
+# ---- the API
+
+USER = "u" + "a" * 12
+
+
+async def post(running: Running, body: object) -> tuple[int, dict[str, Any]]:
+    async with running.session.post("/api/forget", json=body, headers=RIGHT) as response:
+        return response.status, await response.json()
+
+
+async def test_the_api_removes_and_says_what() -> None:
+    backend = FakeBackend()
+    backend.removed = Removed(conversations=2)
+    async with Running(backend, Clock()) as running:
+        assert await post(running, {"user": USER}) == (200, {"user": USER, "removed": "2 个会话", "found": True})
+        backend.removed = Removed()
+        assert await post(running, {"user": USER}) == (200, {"user": USER, "removed": "没有找到资料", "found": False})
+        assert backend.asked == [("forget", USER)] * 2
+        backend.broken = True
+        status, body = await post(running, {"user": USER})
+        assert status == 500
+        assert "日志" in body["error"]
+
+
+@pytest.mark.parametrize(
+    "body", [{}, {"user": ""}, {"user": "张三"}, {"user": "g" + "a" * 12}, {"user": 1}, {"u": USER}]
+)
+async def test_the_api_takes_no_other_than_a_persons_id(body: object) -> None:
+    backend = FakeBackend()
+    async with Running(backend, Clock()) as running:
+        assert (await post(running, body))[0] == 400
+    assert backend.asked == []
+
+
+async def test_the_api_needs_the_token_and_the_own_origin() -> None:
+    backend = FakeBackend()
+    async with Running(backend, Clock()) as running:
+        for headers, status in (({}, 401), ({**RIGHT, "Origin": "https://evil.example"}, 403)):
+            async with running.session.post("/api/forget", json={"user": USER}, headers=headers) as response:
+                assert response.status == status
+    assert backend.asked == []
