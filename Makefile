@@ -3,13 +3,16 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 
-.PHONY: run test check format clean
+.PHONY: run test faults check format clean
 
 run: .venv/.run
 	$(BIN)/python -m gateway run
 
 test: .venv/.test
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal $(ARGS)
+
+faults: .venv/.test
+	ROUNDS=$${ROUNDS:-1000} $(BIN)/python -m pytest -q -s tests/faults $(ARGS)
 
 check: .venv/.check
 	$(BIN)/ruff format --check .
@@ -29,11 +32,11 @@ format: .venv/.check
 	touch $@
 
 .venv/.test: .venv/bin/python pyproject.toml constraints.txt
-	$(PIP) install -q -c constraints.txt -e '.[test]'
+	$(PIP) install -q -c constraints.txt -e '.[test,tokenizers]'
 	touch $@ .venv/.run
 
 .venv/.check: .venv/bin/python pyproject.toml constraints.txt
-	$(PIP) install -q -c constraints.txt -e '.[test,check]'
+	$(PIP) install -q -c constraints.txt -e '.[test,tokenizers,check]'
 	touch $@ .venv/.test .venv/.run
 
 clean:
