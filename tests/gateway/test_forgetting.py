@@ -31,6 +31,8 @@ from memory.memory import Memory
 from tests.gateway.fake_backend import FakeBackend
 from tests.gateway.messages import message
 from tests.gateway.test_console import RIGHT, Clock, Running
+from tests.gateway.test_summaries import Bench as SummaryBench
+from tests.memory.pool import CONVERSATION
 from tests.waiting import until
 
 AT = "2026-11-30T18:10:05.123+08:00"
@@ -298,6 +300,33 @@ async def test_a_log_that_another_process_reads_is_said_to_be_kept(bench: Bench)
     await asyncio.to_thread(reader.close)
     assert await database.empty_log()
     assert (await asyncio.to_thread((bench.root / "gateway.db-wal").stat)).st_size == 0
+
+
+# ---- summaries
+
+
+async def test_a_summary_under_way_ends_and_others_are_made(tmp_path: Path) -> None:
+    other = replace(CONVERSATION, lane=replace(CONVERSATION.lane, user="u" + "b" * 12))
+    async with asyncio.TaskGroup() as tasks:
+        made = SummaryBench(tmp_path, tasks)
+        made.model.gate = asyncio.Event()
+        for conversation in (CONVERSATION, other):
+            await made.talk(30, conversation)
+            made.after(conversation)
+        await until(lambda: made.model.running == 2)
+        await made.summaries.forget(CONVERSATION.lane.user)
+        assert made.model.running == 1
+        made.model.gate.set()
+        await made.settled()
+        made.after()
+        await made.summaries.forget(CONVERSATION.lane.user)
+        assert not made.summaries._running, "one that had not begun"
+        archives = await asyncio.to_thread(lambda: [path.parent.name for path in tmp_path.glob("archives/*/*.yaml")])
+        assert archives == [other.lane.user]
+        made.after()
+        await made.settled()
+        assert len(await asyncio.to_thread(lambda: list(tmp_path.glob("archives/*/*.yaml")))) == 2
+        await made.memory.close()
 
 
 # ---- all together

@@ -1,6 +1,7 @@
 """Forgetting on the disk: nothing of the person is left, late writers come too late, shared groups keep their shape."""
 
 import asyncio
+import random
 import threading
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
@@ -124,6 +125,34 @@ async def test_a_cancelled_append_in_its_thread_leaves_nothing(
     with pytest.raises(Forgotten):
         await waiting
     assert "独角兽".encode() not in await asyncio.to_thread(everything, tmp_path)
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_however_writing_and_forgetting_meet(memory: Memory, tmp_path: Path, seed: int) -> None:
+    """Many writers, some cancelled, in all orders: what was asked for before is nowhere, what comes after is there."""
+    chance = random.Random(seed)
+    where = [conversation(agent=f"agent-{number}") for number in range(4)] + [conversation(GROUP, group=True)]
+
+    asked_for: set[int] = set()
+
+    async def writes(number: int, text: str) -> None:
+        await asyncio.sleep(chance.choice((0, 0, 0.001, 0.004)))
+        place = where[number % len(where)]
+        person = ZHANG if place.lane.is_shared else None
+        asked_for.add(number)
+        await memory.remember(place, [asked(number, text, person), answered(number, text, user=person)])
+
+    before = [asyncio.create_task(writes(number, "独角兽")) for number in range(40)]
+    await asyncio.sleep(0.005)
+    for number, task in enumerate(before):
+        if number not in asked_for or chance.random() < 0.4:
+            task.cancel()
+    await memory.forget(ZHANG)
+    await asyncio.gather(*before, return_exceptions=True)
+    await asyncio.gather(*(writes(number, "凤凰") for number in range(100, 110)))
+    left = await asyncio.to_thread(everything, tmp_path)
+    assert "独角兽".encode() not in left
+    assert left.count("凤凰".encode()) == 20
 
 
 async def test_a_summary_of_what_was_forgotten_comes_too_late(memory: Memory, tmp_path: Path) -> None:
