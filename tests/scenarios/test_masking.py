@@ -3,8 +3,10 @@
 import asyncio
 import json
 import logging
+import re
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis as redis_client
@@ -12,7 +14,7 @@ import redis as redis_client
 from tests.platforms.feishu_server import FakeFeishu
 from tests.platforms.model_server import ModelServer
 from tests.platforms.redis_server import RedisServer
-from tests.scenarios.gateway import Inside, Process, held, texts
+from tests.scenarios.gateway import ROOT, Inside, Process, held, texts
 from tests.scenarios.test_forgetting import holding
 from tests.waiting import until
 
@@ -150,6 +152,16 @@ async def test_own_filters_change_drop_and_fail_closed(
         assert not [word for word in ("绝密", "出错", "很慢") if word in requests]
     for word in ("绝密", "这里出错", "这里很慢"):
         assert await asyncio.to_thread(holding, gateway.workspace, word) == []
+
+
+def test_the_filter_in_the_readme_does_what_it_says() -> None:
+    (source,) = re.findall(
+        r"```python\n(def redact.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL
+    )
+    names: dict[str, Any] = {}
+    exec(source, names)
+    assert names["redact"]("项目甲的绝密") is None
+    assert names["redact"]("项目甲") == "［项目］"
 
 
 async def test_a_filter_that_cannot_be_used_is_a_problem_of_the_config(tmp_path: Path, model: ModelServer) -> None:
