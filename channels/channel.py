@@ -52,10 +52,6 @@ class SendUncertain(SendFailed):
     """No answer came after the part went out, and the platform has no key by which it would know a repeat."""
 
 
-class SendUncertain(SendFailed):
-    """The platform may have taken the part, and has no idempotency key: whoever repeats it may show it twice."""
-
-
 class SendLimited(SendError):
     """The platform asks to wait `retry_after` seconds before the same part is sent again."""
 

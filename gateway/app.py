@@ -5,7 +5,7 @@ import contextlib
 import logging
 import random
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from gateway.conversation_index import ConversationIndex
 from gateway.database import Database
 from gateway.inbox import Inbox
 from gateway.live_settings import LiveSettings
+from gateway.logs import log_failure
 from gateway.outbox import Outbox
 from gateway.owed_turns import OwedTurns
 from gateway.parts import Parts
@@ -44,6 +45,7 @@ _HOUSEKEEPING_SECONDS = 3600.0
 _CHANNEL_PAUSE_SECONDS = 5.0
 _WRITE_AGAIN_SECONDS = 5.0
 _LINK_SECONDS = 600.0
+_CLOSE_SECONDS = 5.0
 _SUMMARY_SECONDS = 3.0  # a summary that is not ready by then is made after a later answer
 
 
@@ -135,7 +137,7 @@ class App:
                 )
         if serve:
             await self._listen()
-        await self._pipeline.recover()
+            await self._pipeline.recover()  # without platforms nobody could be sent what waits for them
         self._pipeline.open()
         self.live.on_change(self._settings_changed)
         background = [
@@ -166,21 +168,26 @@ class App:
         self._listeners.append(listener)
 
     async def _stop(self) -> None:
-        """The one order of stopping: take nothing new, finish what runs, send what is answered, close."""
-        drain = self.live.current.server.drain
-        end = self._clock() + drain
+        """The one order of stopping: take nothing new, finish what runs, send what is answered, close.
+
+        Takes `server.drain`, and a few seconds at most after it.
+        """
+        end = time.monotonic() + self.live.current.server.drain
+
+        def left(most: float = float("inf")) -> float:
+            return min(max(end - time.monotonic(), 0.5), most)
+
         self._state = "draining"
         self._pipeline.close()
-        await asyncio.gather(*(channel.stop_receiving() for channel in self._channels.values()))
-        await self._pipeline.lanes.drain(drain)
-        await self._outbox.drain(max(end - self._clock(), 0.5))
-        await self._summaries.drain(min(max(end - self._clock(), 0.0), _SUMMARY_SECONDS))
-        for channel in self._channels.values():
-            await channel.close()
+        await _all(channel.stop_receiving() for channel in self._channels.values())
+        await self._pipeline.lanes.drain(left())
+        await self._outbox.drain(left())
+        await self._summaries.drain(left(_SUMMARY_SECONDS))
+        await _all(channel.close() for channel in self._channels.values())
         for task in self._background:
             task.cancel()
-        await asyncio.gather(*(listener.stop() for listener in self._listeners))
-        await self._index.flush()
+        await _all(listener.stop() for listener in self._listeners)
+        await _all([self._index.flush()])
         log.info("stopped")
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
@@ -195,8 +202,7 @@ class App:
                 await channel.run()
                 return
             except Exception as error:  # border of one channel
-                log.error("channel failed entry=%s error=%r", channel.name, error)
-                log.debug("channel failed", exc_info=True)
+                log_failure(log, f"channel failed entry={channel.name}", error)
             await asyncio.sleep(_CHANNEL_PAUSE_SECONDS * (1 + self._rng.random()))
 
     async def _keep_house(self) -> None:
@@ -207,7 +213,7 @@ class App:
                 await self._inbox.purge(self._clock() - _KEEP_IDS_SECONDS)
                 await self._index.refresh()
             except Exception as error:  # border of a background task
-                log.error("housekeeping failed error=%r", error)
+                log_failure(log, "housekeeping failed", error)
             await asyncio.sleep(_HOUSEKEEPING_SECONDS)
 
     async def _keep_writing(self) -> None:
@@ -216,7 +222,7 @@ class App:
             try:
                 await self._memory.keep_trying(lambda: _WRITE_AGAIN_SECONDS * (0.5 + self._rng.random()))
             except Exception as error:  # border of a background task
-                log.error("writing again failed error=%r", error)
+                log_failure(log, "writing again failed", error)
 
     def _text(self, name: str) -> str:
         """The fixed text of that name, as the config has it now."""
@@ -232,7 +238,7 @@ class App:
         try:
             await self._snapshots.take_over()
         except Exception as error:  # border: the old configuration goes on
-            log.error("config not taken over error=%r", error)
+            log_failure(log, "config not taken over", error)
 
     def _health(self) -> tuple[int, str]:
         if self._state != "ready":
@@ -294,3 +300,16 @@ class App:
     def metrics(self) -> str:
         """Prometheus text."""
         return metrics({"up": 1, "lanes_active": len(self._pipeline.lanes)})
+
+
+async def _all(calls: Iterable[Awaitable[None]]) -> None:
+    """Awaits all of them for `_CLOSE_SECONDS` at most; one that fails or hangs keeps no other from its end."""
+    tasks = [asyncio.ensure_future(call) for call in calls]
+    if not tasks:
+        return
+    _, hanging = await asyncio.wait(tasks, timeout=_CLOSE_SECONDS)
+    for task in hanging:
+        task.cancel()
+    for error in await asyncio.gather(*tasks, return_exceptions=True):
+        if isinstance(error, BaseException):
+            log_failure(log, "not closed in order", error)

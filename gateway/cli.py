@@ -10,9 +10,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from gateway.check import check
+from gateway.console.auth import TokenUnusable
 from gateway.live_settings import LiveSettings
 from gateway.problems import ConfigProblems
+from gateway.server import ListenFailed
 from gateway.settings import load_settings
+from gateway.workspace_lock import WorkspaceError
 
 _PLANNED = {"knowledge": "管理知识库文档"}
 
@@ -36,13 +39,25 @@ def run_command(arguments: Sequence[str]) -> int:
             print(problem, file=sys.stderr)
         return 2
     live = LiveSettings(args.config, os.environ, settings)
+    code = 2
     try:
-        return _with_settings(args, live)
-    except KeyboardInterrupt:
-        return 0
-    except (OSError, sqlite3.Error) as error:
-        print(f"无法运行：{error}；请检查工作目录 {args.workspace} 的权限与磁盘空间", file=sys.stderr)
-        return 2
+        code = _with_settings(args, live)
+    except* KeyboardInterrupt:
+        code = 0
+    except* (WorkspaceError, ListenFailed, TokenUnusable) as group:
+        _explain(group, "{}")
+    except* (OSError, sqlite3.Error) as group:
+        _explain(group, f"无法运行：{{}}；请检查工作目录 {args.workspace} 的权限与磁盘空间")
+    return code
+
+
+def _explain(error: BaseException, form: str) -> None:
+    """One line for each error of a group."""
+    if isinstance(error, BaseExceptionGroup):
+        for each in error.exceptions:
+            _explain(each, form)
+    else:
+        print(form.format(error), file=sys.stderr)
 
 
 def _with_settings(args: argparse.Namespace, live: LiveSettings) -> int:

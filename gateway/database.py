@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 _BATCH = 500
+_VERSION = 1
 
 
 @dataclass(slots=True, eq=False)
@@ -99,7 +100,14 @@ class Database:
             "busy_timeout=10000",
         ):
             connection.execute(f"PRAGMA {pragma}")
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        if version > _VERSION:
+            connection.close()
+            raise sqlite3.DatabaseError(
+                f"{self._path} 由更新的版本写成（{version}）；请用那个版本运行，或换一个工作目录"
+            )
         connection.executescript(self._schema)
+        connection.execute(f"PRAGMA user_version = {_VERSION}")
         return connection
 
     def _next_batch(self) -> tuple[list[_Job], bool]:

@@ -6,6 +6,7 @@ restart finds here what to run again and what to send again. Raw text stays only
 
 import hashlib
 import json
+import logging
 import sqlite3
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -14,9 +15,11 @@ from enum import StrEnum
 from channels.message import InboundMessage, Notice
 from gateway.database import Database
 from gateway.parts import SCHEMA as PARTS
-from gateway.parts import blank, insert_parts
+from gateway.parts import blank, drop_waiting, insert_parts
 from gateway.router import LaneState
 from memory.conversation import ConversationId, LaneKey
+
+log = logging.getLogger("sanqiao.inbox")
 
 MESSAGES = """
 CREATE TABLE IF NOT EXISTS messages (
@@ -112,6 +115,20 @@ def _stored(row: sqlite3.Row) -> Stored:
     return Stored(row["seq"], row["accepted_at"], _from_json(row["message"]))
 
 
+def _readable(db: sqlite3.Connection, rows: Iterable[sqlite3.Row]) -> list[sqlite3.Row]:
+    """The rows this version can read; another one fails by itself and holds nobody up."""
+    found = []
+    for row in rows:
+        try:
+            _from_json(row["message"])
+        except (ValueError, TypeError, KeyError) as error:
+            log.error("message unreadable, failed seq=%d error=%s", row["seq"], type(error).__name__)
+            db.execute("UPDATE messages SET state = 'failed' WHERE seq = ?", (row["seq"],))
+        else:
+            found.append(row)
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class Pending:
     """An answer of which some parts are not sent yet."""
@@ -167,6 +184,8 @@ class Inbox:
         """The group has its answer: its state, the parts to send and what the lane remembers, in one step."""
         key = str(group.newest.message.lane)
         seqs = [stored.seq for stored in group.stored]
+        if state is State.ANSWERED and not parts:
+            state = State.DELIVERED  # stopped before its first word: nothing is to be sent
 
         def work(db: sqlite3.Connection) -> bool:
             db.executemany(
@@ -198,14 +217,22 @@ class Inbox:
         return await self._database.run(work)
 
     async def expire(self, before: float, now: float) -> list[tuple[int, str]]:
-        """Messages accepted before `before` and never answered are expired; returns their (seq, lane)."""
+        """What was accepted before `before` and not answered, or not sent, ever is expired; returns (seq, lane)."""
 
         def work(db: sqlite3.Connection) -> list[tuple[int, str]]:
+            turns = drop_waiting(db, before)
             rows = db.execute(
                 "UPDATE messages SET state = 'expired', changed_at = ?, message = ''"
                 " WHERE state IN ('accepted', 'taken') AND accepted_at < ? RETURNING seq, lane",
                 (now, before),
-            )
+            ).fetchall()
+            for turn in turns:
+                rows += db.execute(
+                    "UPDATE messages SET state = 'expired', changed_at = ?, message = ''"
+                    " WHERE turn = ? AND state = 'answered' RETURNING seq, lane",
+                    (now, turn),
+                )
+                blank(db, turn)
             return [(row["seq"], row["lane"]) for row in rows]
 
         return await self._database.run(work)
@@ -214,7 +241,9 @@ class Inbox:
         """Groups that were being handled when the process ended, oldest first."""
 
         def work(db: sqlite3.Connection) -> list[Group]:
-            rows = db.execute("SELECT * FROM messages WHERE state = 'taken' ORDER BY turn, seq").fetchall()
+            rows = _readable(
+                db, db.execute("SELECT * FROM messages WHERE state = 'taken' ORDER BY turn, seq").fetchall()
+            )
             groups: dict[int, list[sqlite3.Row]] = {}
             for row in rows:
                 groups.setdefault(row["turn"], []).append(row)
@@ -239,7 +268,7 @@ class Inbox:
                 "SELECT * FROM messages WHERE lane = ? AND state = 'accepted' AND seq > ? ORDER BY seq LIMIT ?",
                 (lane, after, limit),
             )
-            return [_stored(row) for row in rows]
+            return [_stored(row) for row in _readable(db, rows.fetchall())]
 
         return await self._database.run(work)
 
@@ -252,7 +281,7 @@ class Inbox:
                 " (SELECT DISTINCT turn FROM parts WHERE state = 'waiting') p ON m.turn = p.turn"
                 " GROUP BY m.turn ORDER BY m.turn"
             )
-            return [Pending(row["turn"], _stored(row)) for row in rows]
+            return [Pending(row["turn"], _stored(row)) for row in _readable(db, rows.fetchall())]
 
         return await self._database.run(work)
 

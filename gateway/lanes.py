@@ -6,17 +6,21 @@ inbox until there is room.
 
 import asyncio
 import logging
+import random
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from gateway.commands import Command
 from gateway.inbox import Group, Inbox, Stored
+from gateway.logs import log_failure
 from memory.conversation import LaneKey
 
 log = logging.getLogger("sanqiao.lanes")
 
 _AT_HAND = 50
+_FIRST_PAUSE = 1.0
+_LONGEST_PAUSE = 60.0
 _END_SECONDS = 10.0
 RATE_LIMITED = "rate-limited"
 """The refusal that is told at once: a flood takes no place in its lane, and what waits there was let through."""
@@ -101,7 +105,7 @@ def _joins(first: Waiting, then: Waiting) -> bool:
 
 
 class Lanes:
-    """Runs `handle` on the work of each lane, one piece at a time.
+    """Runs `handle` on the work of each lane, one piece at a time; work it raises for is handled again, after a pause.
 
     `spawn` starts a task that the application owns; `examine` says what a message that comes from the inbox is.
     """
@@ -115,6 +119,7 @@ class Lanes:
         *,
         spawn: Callable[[Coroutine[None, None, None]], "asyncio.Task[None]"],
         clock: Callable[[], float],
+        rng: random.Random,
     ) -> None:
         self._inbox = inbox
         self._handle = handle
@@ -122,6 +127,7 @@ class Lanes:
         self._merging = merging
         self._spawn = spawn
         self._clock = clock
+        self._rng = rng
         self._lanes: dict[LaneKey, _Lane] = {}
         self._overtaking: dict[int, tuple[Waiting, asyncio.Task[None]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -136,6 +142,7 @@ class Lanes:
         key = waiting.stored.message.lane
         lane = self._lane(key)
         if lane.more_after is not None:
+            self._wake(key, lane)
             return  # it will come from the inbox, in its turn
         if len(lane.waiting) >= _AT_HAND:
             lane.more_after = lane.waiting[-1].stored.seq
@@ -216,20 +223,29 @@ class Lanes:
     async def _overtake(self, waiting: Waiting) -> None:
         try:
             await self._handle(Work(Group((waiting.stored,)), waiting.command, waiting.refusal))
+        except Exception as error:  # border of one message: it stays in the inbox for the next start
+            log_failure(log, f"command failed lane={waiting.stored.message.lane}", error)
         finally:
             self._overtaking.pop(waiting.stored.seq, None)
 
     async def _run(self, key: LaneKey, lane: _Lane) -> None:
+        pause = _FIRST_PAUSE
         try:
             while not self._closed:
-                work = await self._next(key, lane)
-                if work is None:
-                    break
-                lane.work = work
-                await self._handle(work)
-                lane.work = None
-        except Exception:  # border of the lane: what it holds is in the inbox, other lanes go on
-            log.exception("lane failed lane=%s", key)
+                try:
+                    if lane.work is None:
+                        lane.work = await self._next(key, lane)
+                    if lane.work is None:
+                        break
+                    await self._handle(lane.work)
+                except Exception as error:  # border of the lane: it tries again, other lanes go on
+                    log_failure(log, f"lane failed lane={key}", error)
+                    if lane.work is not None:
+                        lane.work = replace(lane.work, group=replace(lane.work.group, rerun=True))
+                    await asyncio.sleep(pause * (1 + self._rng.random()))
+                    pause = min(2 * pause, _LONGEST_PAUSE)
+                else:
+                    lane.work, pause = None, _FIRST_PAUSE
         finally:
             self._rest(key, lane)
 
@@ -241,7 +257,7 @@ class Lanes:
     async def _next(self, key: LaneKey, lane: _Lane) -> Work | None:
         if lane.reruns:
             return Work(lane.reruns.popleft())
-        if not lane.waiting and lane.more_after is not None:
+        while not lane.waiting and lane.more_after is not None:
             await self._fetch(key, lane)
         if not lane.waiting:
             return None

@@ -88,3 +88,9 @@ def configure(settings: LogSettings, *, zone: tzinfo | None = None, stream: Text
 def set_level(level: str) -> None:
     """Changes the level of our own logs while running: ``debug``, ``info``, ``warning``, ``error``."""
     _OURS.setLevel(level.upper())
+
+
+def log_failure(logger: logging.Logger, event: str, error: BaseException) -> None:
+    """One line at a border: what failed and the kind of error. Its message may hold what users wrote: at debug only."""
+    logger.error("%s error=%s", event, type(error).__name__)
+    logger.debug("%s", event, exc_info=error)

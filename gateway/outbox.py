@@ -3,13 +3,16 @@
 import asyncio
 import logging
 import random
+import sqlite3
 from collections import deque
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
-from channels.channel import Channel, SendDeferred, SendError, SendFailed, SendLimited, SendRefused
+from channels.channel import Channel, SendDeferred, SendError, SendLimited, SendRefused, SendUncertain
 from channels.message import Part
 from gateway.inbox import Stored
+from gateway.logs import log_failure
 from gateway.parts import Parts, WaitingPart
 from memory.conversation import LaneKey
 
@@ -106,8 +109,8 @@ class Outbox:
                 delivery = lane.current = lane.waiting.popleft()
                 try:
                     await self._deliver(delivery)
-                except Exception:  # border of one delivery: it stays in the inbox, the next one goes on
-                    log.exception("delivery failed turn=%d lane=%s", delivery.turn, key)
+                except Exception as error:  # border of one delivery: it stays in the inbox, the next one goes on
+                    log_failure(log, f"delivery failed turn={delivery.turn} lane={key}", error)
         finally:
             lane.current = lane.task = None
             if not lane.waiting:
@@ -118,9 +121,9 @@ class Outbox:
         parts = delivery.parts if delivery.parts is not None else await self._parts.waiting(delivery.turn)
         channel = self._channels.get(message.entry)
         if channel is None:
-            log.error("answer dropped turn=%d entry=%s reason=channel-is-off", delivery.turn, message.entry)
-            await self._parts.give_up(delivery.turn, self._clock())
+            log.error("answer left in the inbox turn=%d entry=%s reason=channel-is-off", delivery.turn, message.entry)
             return
+        deadline = delivery.stored.accepted_at + self._patience()
         for waiting in parts:
             part = Part(
                 message=message,
@@ -130,19 +133,39 @@ class Outbox:
                 key=f"{message.lane.channel}:{message.account}:{message.id}:{waiting.number}",
             )
             try:
-                platform_id = await self._send(channel, part, delivery.stored.accepted_at)
+                platform_id = await self._send(channel, part, deadline)
             except SendDeferred as error:
                 log.info("shelved turn=%d from_part=%d reason=%s", delivery.turn, waiting.number, error)
-                await self._parts.shelve(delivery.turn, waiting.number)
+                await self._record(partial(self._parts.shelve, delivery.turn, waiting.number), deadline)
                 return
             if platform_id is None:
-                await self._parts.give_up(delivery.turn, self._clock())
+                await self._record(partial(self._parts.give_up, delivery.turn, self._clock()), deadline)
                 return
-            await self._parts.sent(delivery.turn, waiting.number, platform_id, self._clock())
+            sent = partial(self._parts.sent, delivery.turn, waiting.number, platform_id, self._clock())
+            await self._record(sent, deadline)
 
-    async def _send(self, channel: Channel, part: Part, accepted_at: float) -> str | None:
-        """The platform's id of the part; None when it will never arrive. Raises SendDeferred."""
-        attempt = 0
+    async def _record(self, record: Callable[[], Awaitable[None]], deadline: float) -> None:
+        """Records an outcome, again and again until the database takes it: the part itself is not sent twice for that.
+
+        Raises sqlite3.Error past the deadline (unix seconds).
+        """
+        pause = _FIRST_PAUSE
+        while True:
+            try:
+                return await record()
+            except sqlite3.Error as error:
+                if self._clock() > deadline:
+                    raise
+                log_failure(log, "outcome of a send not recorded yet", error)
+            await asyncio.sleep(pause * (1 + self._rng.random()))
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+    async def _send(self, channel: Channel, part: Part, deadline: float) -> str | None:
+        """The platform's id of the part; None when it will never arrive. Raises SendDeferred.
+
+        A part that may have arrived, on a platform that would show it twice, is repeated once; then it counts as sent.
+        """
+        attempt, uncertain = 0, 0
         while True:
             attempt += 1
             try:
@@ -155,13 +178,15 @@ class Outbox:
                 return None
             except SendLimited as error:
                 pause, problem = error.retry_after, str(error)
-            except (SendFailed, TimeoutError) as error:
+            except (SendError, TimeoutError) as error:
                 pause = min(_FIRST_PAUSE * 2 ** (attempt - 1), _LONGEST_PAUSE)
                 problem = str(error) or "time-out"
-            except SendError as error:
-                pause, problem = _LONGEST_PAUSE, str(error)
+                uncertain += isinstance(error, SendUncertain)
+            if uncertain > 1:
+                log.warning("counted as sent entry=%s lane=%s reason=%s", channel.name, part.message.lane, problem)
+                return ""
             pause = min(pause, _LONGEST_PAUSE) * (1 + 0.25 * self._rng.random())
-            if self._clock() + pause > accepted_at + self._patience():
+            if self._clock() + pause > deadline:
                 log.error("answer given up entry=%s lane=%s reason=%s", channel.name, part.message.lane, problem)
                 return None
             log.warning("send again entry=%s in=%.1fs attempt=%d reason=%s", channel.name, pause, attempt, problem)

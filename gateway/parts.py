@@ -134,6 +134,16 @@ def insert_parts(db: sqlite3.Connection, turn: int, lane: str, texts: Sequence[s
     )
 
 
+def drop_waiting(db: sqlite3.Connection, before: float) -> list[int]:
+    """Drops unsent parts of messages accepted before `before` (those on the shelf stay); returns their turns."""
+    rows = db.execute(
+        "UPDATE parts SET state = 'dropped', text = '' WHERE state = 'waiting'"
+        " AND turn IN (SELECT seq FROM messages WHERE accepted_at < ?) RETURNING turn",
+        (before,),
+    )
+    return sorted({row["turn"] for row in rows})
+
+
 def blank(db: sqlite3.Connection, turn: int) -> bool:
     """Removes the texts of a turn's messages: its answer has arrived, or never will.
 

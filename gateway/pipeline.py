@@ -1,6 +1,8 @@
 """The life of a message after its channel: stored, put into its lane, refused, run as a command, or answered."""
 
+import asyncio
 import logging
+import random
 import sqlite3
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
@@ -30,6 +32,7 @@ from gateway.inbox import Duplicate, Group, Inbox, State, Stored
 from gateway.lane_states import LaneStates
 from gateway.lanes import RATE_LIMITED, Lanes, Waiting, Work
 from gateway.limits import OncePerMinute, RateLimit, refused_by_policy
+from gateway.logs import log_failure
 from gateway.outbox import Outbox
 from gateway.router import LaneState, by_rules
 from gateway.snapshot import Snapshots
@@ -60,6 +63,7 @@ class Pipeline:
         summaries: Summaries,
         spawn: Spawn,
         clock: Callable[[], float],
+        rng: random.Random,
     ) -> None:
         self._inbox = inbox
         self._memory = memory
@@ -68,6 +72,7 @@ class Pipeline:
         self._channels = channels
         self._outbox = outbox
         self._summaries = summaries
+        self._spawn = spawn
         self._clock = clock
         self._states = LaneStates(inbox)
         self._routing = Routing(clock)
@@ -82,6 +87,7 @@ class Pipeline:
             lambda: snapshots.now().merging,
             spawn=spawn,
             clock=clock,
+            rng=rng,
         )
         self.forgetting = Forgetting(
             Records(memory, inbox, index, clock),
@@ -108,18 +114,31 @@ class Pipeline:
     # ---- in
 
     async def accept(self, message: InboundMessage) -> Admission:
-        """Stores a message durably and puts it into its lane. Raises GatewayClosed when it was not stored."""
+        """Stores a message durably and puts it into its lane. Raises GatewayClosed when it was not stored.
+
+        A caller that is cancelled meanwhile changes nothing: what is stored is also handled.
+        """
         if not self._open:
             raise GatewayClosed
+        outcome: list[Admission] = []
+        await asyncio.shield(self._spawn(self._store_or_not(message, outcome)))
+        if not outcome:
+            raise GatewayClosed
+        return outcome[0]
+
+    async def _store_or_not(self, message: InboundMessage, outcome: list[Admission]) -> None:
+        """What `accept` does, in a task of its own; `outcome` stays empty when the message was not stored."""
+        try:
+            outcome.append(await self._store(message))
+        except Exception as error:  # border of one message: the platform may deliver it again
+            log_failure(log, f"message not stored lane={message.lane}", error)
+
+    async def _store(self, message: InboundMessage) -> Admission:
         await self.forgetting.settled(message.user)
         if self._snapshots.now().settings.conversations.group_context == "shared":
             message = message.in_shared_lane()
         message = self._storable(message)
-        try:
-            stored = await self._inbox.accept(message, self._clock())
-        except sqlite3.Error as error:
-            log.error("message not stored, the platform may deliver it again lane=%s reason=%s", message.lane, error)
-            raise GatewayClosed from error
+        stored = await self._inbox.accept(message, self._clock())
         if isinstance(stored, Duplicate):
             log.info("duplicate entry=%s lane=%s state=%s", message.entry, message.lane, stored.state)
             return Admission.DUPLICATE
@@ -152,6 +171,10 @@ class Pipeline:
     # ---- through
 
     async def _handle(self, work: Work) -> None:
+        entry = work.group.newest.message.entry
+        if entry not in self._channels:
+            log.warning("left in the inbox turn=%d entry=%s reason=channel-is-off", work.group.turn, entry)
+            return
         try:
             if work.refusal:
                 await self._refuse(work.group, work.refusal)
@@ -161,17 +184,22 @@ class Pipeline:
             else:
                 await self._answer(work.group)
         except Exception as error:  # border of one turn: the user is told, the lane goes on
-            log.error("turn failed lane=%s turn=%d error=%r", work.group.newest.message.lane, work.group.turn, error)
-            log.debug("turn failed", exc_info=True)
+            log_failure(log, f"turn failed lane={work.group.newest.message.lane} turn={work.group.turn}", error)
             await self._fail_at_the_border(work.group)
 
     async def _fail_at_the_border(self, group: Group) -> None:
-        """Whoever waits is told even when nothing can be recorded; then a restart takes the turn up again."""
+        """Tells the user. Raises sqlite3.Error while nothing can be recorded and the message is not too old.
+
+        The lane then tries the whole turn again: what was said stays unanswered no longer than the disk is full.
+        """
         try:
             await self._fail(group, "failed")
-        except Exception as error:
-            log.error("failure not recorded turn=%d error=%r", group.turn, error)
-            self._tell(group, Failed(self._snapshots.now().texts.get("failed")))
+        except sqlite3.Error:
+            patience = self._snapshots.now().settings.conversations.answer_after_restart
+            if self._clock() - group.newest.accepted_at < patience:
+                raise
+            log.error("turn given up, nothing can be recorded turn=%d", group.turn)
+            self._tell(group, Failed(self._text("failed")))
             self._tell(group, Silent())
 
     async def _refuse(self, group: Group, name: str) -> None:
@@ -300,8 +328,11 @@ class Pipeline:
 
     def _tell_one(self, stored: Stored, event: Progress) -> None:
         channel = self._channels.get(stored.message.entry)
-        if channel:
-            channel.progress(stored.message, event)
+        try:
+            if channel:
+                channel.progress(stored.message, event)
+        except Exception as error:  # border of one channel: what is shown is never worth an answer
+            log_failure(log, f"progress failed entry={stored.message.entry}", error)
 
     def stop_answer(self, lane: LaneKey) -> bool:
         """Stops the answer that is being made in this lane; False when there is none."""

@@ -3,16 +3,12 @@
 import asyncio
 import os
 import signal
-import sys
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
 from gateway import logs
 from gateway.app import App
-from gateway.console.auth import TokenUnusable
 from gateway.live_settings import LiveSettings
-from gateway.server import ListenFailed
-from gateway.workspace_lock import WorkspaceError
 
 _CHANNEL_NAMES = {
     "feishu": "飞书",
@@ -25,14 +21,12 @@ _CHANNEL_NAMES = {
 
 
 def serve(live: LiveSettings, config: Path, workspace: Path) -> int:
-    """Serves until SIGTERM or SIGINT; returns 0 after draining, 2 when it cannot run."""
+    """Serves until SIGTERM or SIGINT; returns 0 after draining.
+
+    Raises WorkspaceError, ListenFailed, TokenUnusable, sqlite3.Error, OSError, also in groups.
+    """
     logs.configure(live.current.log, zone=ZoneInfo(live.current.timezone))
-    try:
-        return asyncio.run(_serve(App(live, workspace), config))
-    except* (WorkspaceError, ListenFailed, TokenUnusable) as group:
-        for error in group.exceptions:
-            print(error, file=sys.stderr)
-    return 2
+    return asyncio.run(_serve(App(live, workspace), config))
 
 
 async def _serve(app: App, config: Path) -> int:

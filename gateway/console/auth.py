@@ -61,7 +61,7 @@ def _new_token(path: Path) -> str:
 
 
 def _digest(secret: str) -> bytes:
-    return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).digest()
+    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).digest()
 
 
 class Verdict(Enum):

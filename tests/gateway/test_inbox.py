@@ -1,6 +1,7 @@
 """The inbox: one claim per message id, across restarts; what a restart finds."""
 
 import asyncio
+import sqlite3
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -142,3 +143,45 @@ async def test_purge_forgets_only_what_has_ended(files: Reopened) -> None:
     assert isinstance(await inbox.accept(open_.message, 60.0), Duplicate)
     assert isinstance(await inbox.accept(unsent.message, 60.0), Duplicate)
     assert len(await files.parts.waiting(unsent.seq)) == 1
+
+
+async def test_answers_nobody_was_sent_in_time_expire_too(files: Reopened) -> None:
+    inbox = await files.open()
+    old, shelved, new = [await accepted(inbox, now=now) for now in (10.0, 10.0, 100.0)]
+    for stored in (old, shelved, new):
+        await inbox.finish(Group((stored,)), State.ANSWERED, ["答复"], 11.0)
+    await files.parts.shelve(shelved.seq, 0)
+    assert await inbox.expire(50.0, 200.0) == [(old.seq, str(old.message.lane))]
+    assert [pending.turn for pending in await inbox.pending()] == [new.seq]
+    assert len(await files.parts.shelved(shelved.message.lane, 0.0)) == 1
+    assert await inbox.accept(old.message, 200.0) == Duplicate(State.EXPIRED)
+
+
+async def test_an_answer_stopped_before_its_first_word_is_done(files: Reopened) -> None:
+    inbox = await files.open()
+    stored = await accepted(inbox, now=10.0)
+    await inbox.finish(Group((stored,)), State.ANSWERED, [], 11.0)
+    assert await inbox.accept(stored.message, 12.0) == Duplicate(State.DELIVERED)
+    assert await inbox.purge(50.0) == 1
+
+
+async def test_a_row_of_another_version_fails_alone(files: Reopened, caplog: pytest.LogCaptureFixture) -> None:
+    inbox = await files.open()
+    odd, good = await accepted(inbox, "旧"), await accepted(inbox, "新")
+    assert files.database is not None
+    await files.database.run(
+        lambda db: db.execute("UPDATE messages SET message = '{\"no\": 1}' WHERE seq = ?", (odd.seq,)) and None
+    )
+    lane = str(good.message.lane)
+    assert [stored.seq for stored in await inbox.waiting(lane, 0, 10)] == [good.seq]
+    assert "unreadable" in caplog.text
+    assert await inbox.accept(odd.message, 200.0) == Duplicate(State.FAILED)
+
+
+async def test_a_database_of_a_newer_version_is_refused(files: Reopened) -> None:
+    await files.open()
+    assert files.database is not None
+    await files.database.run(lambda db: db.execute("PRAGMA user_version = 99") and None)
+    with pytest.raises(sqlite3.DatabaseError, match="更新的版本"):
+        await files.open()
+    files.database = None

@@ -1,12 +1,15 @@
 """Lanes: order inside, side by side among them, merging, bounded memory."""
 
 import asyncio
+import random
+import sqlite3
 from collections import deque
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
+from gateway import lanes
 from gateway.commands import parse
 from gateway.database import Database
 from gateway.inbox import SCHEMA, Group, Inbox, State, Stored
@@ -60,8 +63,16 @@ class Bench:
         self.done: list[list[str]] = []
         self.gates: dict[str, asyncio.Event] = {}
         self.running = 0
+        self.failures: dict[str, int] = {}
+        self.reruns: list[bool] = []
         self.lanes = Lanes(
-            inbox, self.handle, self.examine, lambda: merging, spawn=tasks.create_task, clock=lambda: self.now
+            inbox,
+            self.handle,
+            self.examine,
+            lambda: merging,
+            spawn=tasks.create_task,
+            clock=lambda: self.now,
+            rng=random.Random(1),
         )
         self.now = 0.0
 
@@ -76,6 +87,11 @@ class Bench:
     async def handle(self, work: Work) -> None:
         self.running += 1
         texts = [stored.message.text for stored in work.group.stored]
+        if texts[0] in self.failures:
+            self.reruns.append(work.group.rerun)
+            self.failures[texts[0]] -= 1
+            if self.failures[texts[0]] >= 0:
+                raise RuntimeError("broken secret")
         gate = self.gates.get(texts[0])
         if gate:
             await gate.wait()
@@ -175,18 +191,50 @@ async def test_drain_starts_nothing_new_and_cancels_at_the_deadline(inbox: Inbox
     assert [each.message.text for each in await inbox.waiting(lane, 0, 10)] == ["卡住", "下一条", "停止之后"]
 
 
-async def test_one_lane_that_fails_harms_no_other(inbox: Inbox, caplog: pytest.LogCaptureFixture) -> None:
+async def test_work_that_fails_is_handled_again_and_holds_up_no_other_lane(
+    inbox: Inbox, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lanes, "_FIRST_PAUSE", 0.05)
     async with asyncio.TaskGroup() as tasks:
         bench = Bench(inbox, tasks, ALL)
-        inner = bench.handle
-
-        async def handle(work: Work) -> None:
-            if work.group.newest.message.text == "坏":
-                raise RuntimeError("broken")
-            await inner(work)
-
-        bench.lanes._handle = handle  # type: ignore[method-assign]
+        bench.failures = {"坏": 2}
         await bench.say("坏")
+        await bench.say("后面的")
         await bench.say("好", user="ou_2")
-        await until(lambda: bench.done == [["好"]])
+        await until(lambda: bench.done[:1] == [["好"]])
+        await until(lambda: len(bench.done) == 3)
+    assert bench.done == [["好"], ["坏"], ["后面的"]]
+    assert bench.reruns == [False, True, True], "what was begun is looked up before it is done again"
     assert "lane failed" in caplog.text
+    assert "broken secret" not in caplog.text
+
+
+async def test_a_lane_survives_a_failing_inbox(inbox: Inbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lanes, "_FIRST_PAUSE", 0.02)
+    waiting, failures = inbox.waiting, [sqlite3.OperationalError("disk full")] * 2
+
+    async def fails_twice(lane: str, after: int, limit: int) -> list[Stored]:
+        if failures:
+            raise failures.pop()
+        return await waiting(lane, after, limit)
+
+    monkeypatch.setattr(inbox, "waiting", fails_twice)
+    async with asyncio.TaskGroup() as tasks:
+        bench = Bench(inbox, tasks, Merging(False, 0, 0))
+        gate = bench.gates["0"] = asyncio.Event()
+        for n in range(60):
+            await bench.say(str(n))
+        gate.set()
+        await until(lambda: len(bench.done) == 60)
+        await bench.say("60")
+        await until(lambda: len(bench.done) == 61)
+
+
+async def test_an_overtaking_command_that_fails_ends_alone(inbox: Inbox, caplog: pytest.LogCaptureFixture) -> None:
+    async with asyncio.TaskGroup() as tasks:
+        bench = Bench(inbox, tasks, ALL)
+        bench.failures = {"/status": 1}
+        await bench.say("/status")
+        await bench.say("你好")
+        await until(lambda: bench.done == [["你好"]])
+    assert "command failed" in caplog.text

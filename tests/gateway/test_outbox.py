@@ -2,12 +2,13 @@
 
 import asyncio
 import random
+import sqlite3
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from channels.channel import Health, SendDeferred, SendFailed, SendLimited, SendRefused
+from channels.channel import Health, SendDeferred, SendFailed, SendLimited, SendRefused, SendUncertain
 from channels.message import InboundMessage, Part, Progress
 from gateway import outbox as outbox_module
 from gateway.database import Database
@@ -183,7 +184,36 @@ async def test_a_channel_that_is_off_is_said(inbox: Inbox, caplog: pytest.LogCap
         bench.outbox.put(stored.seq, stored)
         await bench.outbox.drain(5)
     assert "channel-is-off" in caplog.text
-    assert await bench.state(stored) == State.FAILED
+    assert await bench.state(stored) == State.ANSWERED, "once the channel is on again it is sent"
+    assert len(await inbox.pending()) == 1
+
+
+async def test_a_part_that_may_have_arrived_is_repeated_once(inbox: Inbox) -> None:
+    async with asyncio.TaskGroup() as tasks:
+        bench = Bench(inbox, tasks)
+        bench.platform.errors = [SendUncertain("no answer"), SendUncertain("no answer")]
+        stored = await bench.answer(["一", "二"])
+        await bench.outbox.drain(5)
+    assert [part.text for part in bench.platform.tried] == ["一", "一", "二"]
+    assert await bench.state(stored) == State.DELIVERED
+
+
+async def test_a_send_that_cannot_be_recorded_is_not_repeated(inbox: Inbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with asyncio.TaskGroup() as tasks:
+        bench = Bench(inbox, tasks)
+        sent, failures = bench.parts.sent, [sqlite3.OperationalError("disk full")] * 2
+
+        async def fails_twice(turn: int, number: int, platform_id: str, now: float) -> None:
+            if failures:
+                raise failures.pop()
+            await sent(turn, number, platform_id, now)
+
+        monkeypatch.setattr(bench.parts, "sent", fails_twice)
+        stored = await bench.answer(["一", "二"])
+        await bench.answer(["三"])
+        await bench.outbox.drain(5)
+    assert bench.platform.sent == ["一", "二", "三"]
+    assert await bench.state(stored) == State.DELIVERED
 
 
 async def test_what_cannot_be_sent_now_goes_to_the_shelf(inbox: Inbox) -> None:
