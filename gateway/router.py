@@ -1,7 +1,7 @@
 """Which agent answers, and why: a pure function of the text, the agents' rules and what the lane remembers."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -58,16 +58,27 @@ def _fits(pattern: str, text: str) -> bool:
         return False
 
 
+def _stands_alone(word: str, said: Collection[str], seen: str) -> bool:
+    """Whether `word` occurs in `seen` otherwise than inside a longer keyword."""
+    for longer in said:
+        if word != longer and word in longer:
+            seen = seen.replace(longer, "\n")
+    return word in seen
+
+
 def scores(text: str, rules: Mapping[str, Intents]) -> list[RuleScore]:
     """The agents whose rules fit `text`, best first.
 
-    A keyword that is part of another hit of the same agent counts once: 「推荐岗位」 and 「岗位」 are one hit.
+    A keyword that is part of another hit of the same agent counts once: 「推荐岗位」 and 「岗位」 are one hit. One that
+    occurs only inside a longer keyword of another agent is no hit: 「求职信」 says nothing of 「求职」.
     """
     seen = text[:RULE_CHARACTERS].casefold()
+    said = {word.casefold() for intents in rules.values() for word in intents.keywords if word.casefold() in seen}
     found = []
     for agent, intents in rules.items():
-        words = [word for word in dict.fromkeys(intents.keywords) if word and word.casefold() in seen]
+        words = [word for word in dict.fromkeys(intents.keywords) if word.casefold() in said]
         words = [w for w in words if not any(w != other and w.casefold() in other.casefold() for other in words)]
+        words = [word for word in words if _stands_alone(word.casefold(), said, seen)]
         fits = [f"句式 {n}" for n, p in enumerate(intents.patterns, 1) if _fits(p, text[:RULE_CHARACTERS])]
         hits = (*words, *fits)
         if hits:
