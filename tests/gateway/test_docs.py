@@ -305,7 +305,7 @@ def test_paths_that_are_named_exist(page: str) -> None:
 
 
 def distributions(listed: list[str]) -> list[str]:
-    return re.findall(r"^[\w-]+", "\n".join(listed), re.MULTILINE)
+    return re.findall(r"^[\w.-]+", "\n".join(listed), re.MULTILINE)
 
 
 def test_every_dependency_has_its_reason() -> None:
