@@ -125,10 +125,10 @@ MEANINGS: Mapping[str, str] = {
     "agent.context.summary.max-chars": "摘要的上限，单位字符",
     "agent.policies": "预设的 `window` 和 `summary`，按名字在 `context.policy` 中选用；随附 `tech-support`、"
     "`customer-service`、`casual-chat`",
-    "router.sticky-for": "没有新的依据时，多久之内仍由上次的智能体回答",
-    "router.classify.enabled": "规则不能决定时，请模型判断",
+    "router.sticky-for": "没有命中别的智能体的规则时，多久之内仍由上次的智能体回答",
+    "router.classify.enabled": "新的（或搁置已久的）对话，规则和例句都不能决定时，请模型从智能体中选一个；演示模型不问",
     "router.classify.model": "`models` 中的名字",
-    "router.classify.timeout": "最多等这么久",
+    "router.classify.timeout": "最多等这么久；超时或失败，由默认的智能体回答",
     "memory.masking": "存储和发给模型之前隐去的号码：`id-card` 身份证、`phone` 手机、`bank-card` 银行卡；`[]` 为不隐去。"
     "也可以写自己的过滤器 `模块:函数`：收到文字，交回改过的文字，交回 `None` 则拒绝这条消息；出错或超过 2 秒也拒绝。"
     "模块放在配置目录的上一级，或装在本程序的环境里；改了模块要重启",
@@ -197,7 +197,7 @@ MEANINGS: Mapping[str, str] = {
     "channels.wecom-bot.encoding-aes-key": "回调的 EncodingAESKey",
     "channels.wecom-bot.bot-name": "机器人的名字；名字里有空格时填写，才能从消息中去掉对它的 @",
     "channels.wecom-bot.websocket-url": "长连接的地址",
-    f"{AGENT_FILE}: description": "一句话说明，`/agents` 和网页会显示",
+    f"{AGENT_FILE}: description": "一句话说明，`/agents` 和网页会显示，模型分类时也以它为准",
     f"{AGENT_FILE}: prompt": "系统提示；必填",
     f"{AGENT_FILE}: model": "`models` 中的名字",
     f"{AGENT_FILE}: temperature": "采样温度；不写则由模型决定",
@@ -205,7 +205,7 @@ MEANINGS: Mapping[str, str] = {
     f"{AGENT_FILE}: masking": "不写则同 `memory.masking`",
     f"{AGENT_FILE}: intents.keywords": "出现这些词就可能由它回答",
     f"{AGENT_FILE}: intents.patterns": "同上，正则表达式，不分大小写，只看消息的前 2000 个字符",
-    f"{AGENT_FILE}: intents.examples": "给模型分类用的例句",
+    f"{AGENT_FILE}: intents.examples": "例句：新的对话与它明显相近时由它回答；模型分类时也给模型看前几句",
     f"{AGENT_FILE}: tools": "工具的名字",
     f"{AGENT_FILE}: aliases": "以前的名字；原来的会话由它接续",
 }

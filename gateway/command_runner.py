@@ -18,6 +18,7 @@ from memory.speaker import label
 _HISTORY_TURNS = 10
 _HISTORY_CHARACTERS = 200
 _LAST_ASKED_TURNS = 100
+_AUTOMATIC = ("auto", "自动")
 
 
 class CommandRunner:
@@ -75,6 +76,9 @@ class CommandRunner:
         texts = snapshot.texts
         if not name:
             return texts.get("agent-current", agent=(await self._current(message, snapshot)).agent)
+        if name.lower() in _AUTOMATIC and name not in snapshot.agents:
+            await self._states.set(message.lane, LaneState())
+            return texts.get("agent-auto")
         found = [agent for agent in snapshot.agents if agent.name.startswith(name.lower())]
         if name in snapshot.agents:
             agent = snapshot.agents.get(name)

@@ -211,6 +211,14 @@ class Pipeline:
         await self._finish(group, State.REFUSED, "" if silent else text, Failed(text))
 
     async def _answer(self, group: Group) -> None:
+        lane = group.newest.message.lane
+        stopper = self._answers[lane] = Stopper()  # before the agent is chosen, which may take a model's time
+        try:
+            await self._answer_or_stop(group, stopper)
+        finally:
+            self._answers.pop(lane, None)
+
+    async def _answer_or_stop(self, group: Group, stopper: Stopper) -> None:
         try:
             question = await self._question(group)
         except FilterFailed as error:  # closed: what was not filtered goes nowhere
@@ -224,8 +232,6 @@ class Pipeline:
             self._tell_one(older, Joined(group.newest.message.id))
         self._tell(group, Routed(question.agent.name, question.reason))
         self._index.touch(question.conversation)
-        key = question.conversation.lane
-        stopper = self._answers[key] = Stopper()
         try:
             answer = await self._answering.answer(question, lambda event: self._tell(group, event), stopper)
         except ModelError as error:
@@ -241,7 +247,6 @@ class Pipeline:
         else:
             await self._deliver(question, answer)
         finally:
-            self._answers.pop(key, None)
             self._index.touch(question.conversation)
 
     async def _question(self, group: Group) -> Question | None:

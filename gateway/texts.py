@@ -31,6 +31,7 @@ DEFAULTS: Mapping[str, str] = {
         "/help 查看帮助\n"
         "/agents 查看有哪些智能体\n"
         "/agent 名称 换用指定的智能体\n"
+        "/agent auto 恢复自动选择智能体\n"
         "/new 开始新的对话\n"
         "/stop 停止正在进行的回答\n"
         "/history 查看最近的对话\n"
@@ -42,7 +43,8 @@ DEFAULTS: Mapping[str, str] = {
     "admin-only": "这个命令只有管理员可以使用。",
     "agents": "可用的智能体：\n{agents}\n发送「/agent 名称」换用，例如 /agent {example}",
     "agent-current": "当前的智能体是 {agent}。发送「/agent 名称」换用，发送 /agents 查看全部。",
-    "agent-switched": "已换用 {agent}：{description}",
+    "agent-switched": "已换用 {agent}：{description}\n发送「/agent auto」恢复自动选择。",
+    "agent-auto": "好的，之后按你说的内容自动选择智能体。",
     "agent-unknown": "没有名为「{name}」的智能体。可用的有：{agents}",
     "new-done": "好的，我们重新开始。之前的对话不会再被引用。",
     "new-not-yours": "群聊共用一段对话，只有管理员或最近提问的人可以重新开始。",

@@ -71,10 +71,6 @@ REFUSED: tuple[Finder, ...] = (
 
 REMARKS: tuple[tuple[Callable[[Settings], bool], str], ...] = (
     (
-        lambda s: s.router.classify.enabled,
-        "模型分类（router.classify）暂不可用 / not available yet：未命中规则的消息交给当前或默认的智能体",
-    ),
-    (
         lambda s: s.memory.long_term.enabled,
         "知识库（memory.long-term）暂不可用 / not available yet：回答不会引用文档",
     ),
