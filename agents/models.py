@@ -124,7 +124,10 @@ class Models:
         kept = set(map(id, made._own.values()))
         for client in self._own.values():
             if id(client) not in kept:
-                await client.retire()
+                try:
+                    await client.retire()
+                except Exception as error:  # border: an old connection keeps nobody from the new models
+                    _log.warning("model.not_retired model=%s error=%s", client.settings.model, type(error).__name__)
         return made
 
     async def close(self) -> None:

@@ -15,8 +15,8 @@ from gateway import conversation_index, inbox, logs, owed_turns
 from gateway.channel_factory import make_channel
 from gateway.console.application import Console
 from gateway.console.auth import console_token
-from gateway.console.backend import AgentInfo, ConversationPage
-from gateway.conversation_index import ConversationIndex
+from gateway.console.backend import AgentInfo
+from gateway.conversation_index import ConversationIndex, ConversationPage
 from gateway.database import Database
 from gateway.inbox import Inbox
 from gateway.live_settings import LiveSettings
@@ -276,7 +276,8 @@ class App:
 
     async def window(self, conversation: ConversationId) -> Mapping[str, Any] | None:
         """The window as it would be sent with the next question; None for a conversation that does not exist."""
-        return await window_view(conversation, self._snapshots.now(), self._memory, conversation.lane.channel)
+        entry = await self._index.entry_of(conversation)
+        return await window_view(conversation, self._snapshots.now(), self._memory, entry)
 
     async def status(self) -> Mapping[str, Any]:
         """How the gateway is."""

@@ -64,10 +64,11 @@ class Routing:
 
     async def route(self, text: str, message: InboundMessage, lane: LaneState, snapshot: Snapshot) -> Route:
         """The agent for `text` (raw, of the turn whose newest message is `message`), and why. Never fails."""
+        asked_for = message.agent or ""
         found = settled(
             text,
             rules=snapshot.rules,
-            asked_for=message.agent,
+            asked_for=snapshot.agents.get(asked_for).name if asked_for in snapshot.agents else None,
             lane=lane,
             sticky_for=snapshot.settings.router.sticky_for,
             now=self._clock(),

@@ -98,7 +98,7 @@ async def _window(args: argparse.Namespace, live: LiveSettings) -> int:
         return 2
     memory, snapshots = Memory(args.workspace), Snapshots(lambda: live.current)
     try:
-        view = await window_view(conversation, snapshots.now(), memory, conversation.lane.channel)
+        view = await window_view(conversation, snapshots.now(), memory)
     finally:
         await memory.close()
         await snapshots.close()

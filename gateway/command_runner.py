@@ -9,9 +9,10 @@ from gateway.conversation_index import ConversationIndex
 from gateway.forgetting import Forgetting
 from gateway.inbox import Stored
 from gateway.lane_states import LaneStates
+from gateway.renamed import conversation_with
 from gateway.router import LaneState
 from gateway.snapshot import Snapshot
-from memory.conversation import ConversationId, LaneKey, Role, Turn
+from memory.conversation import LaneKey, Role, Turn
 from memory.memory import Memory
 from memory.speaker import label
 
@@ -116,22 +117,22 @@ class CommandRunner:
 
     async def _current(self, message: InboundMessage, snapshot: Snapshot) -> LaneState:
         """The lane's agent as the next message without a rule would find it."""
-        lane = await self._states.get(message.lane)
+        lane = snapshot.known(await self._states.get(message.lane))
         fresh = lane.pinned or self._clock() - lane.at <= snapshot.settings.router.sticky_for
-        if lane.agent in snapshot.agents and fresh:
+        if lane.agent and fresh:
             return lane
         return LaneState(snapshot.default_agent(message.entry))
 
-    async def _turns(self, conversation: ConversationId, limit: int) -> list[Turn]:
-        """The newest turns since the last reset."""
+    async def _turns(self, message: InboundMessage, lane: LaneState, snapshot: Snapshot, limit: int) -> list[Turn]:
+        """The newest turns with the lane's agent since the last reset."""
+        conversation = await conversation_with(self._memory, message.lane, snapshot.agents.get(lane.agent))
         turns = await self._memory.history(conversation, None, limit)
         resets = [place for place, turn in enumerate(turns) if turn.role is Role.RESET]
         return turns[resets[-1] + 1 :] if resets else turns
 
     async def _status(self, message: InboundMessage, snapshot: Snapshot) -> str:
         lane = await self._current(message, snapshot)
-        conversation = message.lane.with_agent(lane.agent)
-        turns = await self._turns(conversation, 200)
+        turns = await self._turns(message, lane, snapshot, 200)
         model = snapshot.settings.models[snapshot.settings.model_for(lane.agent)]
         name = "demo" if model.provider == "demo" else model.model
         reason = "用户用 /agent 选定" if lane.pinned else "延续上一轮" if lane.at else "默认"
@@ -139,7 +140,7 @@ class CommandRunner:
 
     async def _history(self, message: InboundMessage, snapshot: Snapshot) -> str:
         lane = await self._current(message, snapshot)
-        turns = await self._turns(message.lane.with_agent(lane.agent), _HISTORY_TURNS)
+        turns = await self._turns(message, lane, snapshot, _HISTORY_TURNS)
         spoken = [turn for turn in turns if turn.role in (Role.USER, Role.ASSISTANT) and turn.text.strip()]
         if not spoken:
             return snapshot.texts.get("history-empty")

@@ -2,9 +2,9 @@
 
 import logging
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from gateway.console.backend import BadCursor, ConversationItem, ConversationPage
 from gateway.database import Database
 from memory.conversation import ConversationId
 from memory.errors import StoreError
@@ -13,13 +13,43 @@ from memory.store import FileInfo
 
 log = logging.getLogger("sanqiao.index")
 
+_AT_ONCE = 500
+_WRITE = (
+    "INSERT INTO conversations (id, user, channel, turns, last, bytes, entry) VALUES (?, ?, ?, ?, ?, ?, ?)"
+    " ON CONFLICT (id) DO UPDATE SET turns = excluded.turns, last = excluded.last, bytes = excluded.bytes,"
+    " entry = CASE excluded.entry WHEN '' THEN entry ELSE excluded.entry END"
+)
+
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS conversations (
     id TEXT PRIMARY KEY, user TEXT NOT NULL, channel TEXT NOT NULL,
-    turns INTEGER NOT NULL, last TEXT NOT NULL, bytes INTEGER NOT NULL
+    turns INTEGER NOT NULL, last TEXT NOT NULL, bytes INTEGER NOT NULL,
+    entry TEXT NOT NULL DEFAULT ''     -- the channel entry it last went through, '' where that is not known
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS conversations_newest ON conversations (last DESC, id DESC);
 """
+
+
+class BadCursor(ValueError):
+    """A `before` cursor that no page of conversations ever named."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationItem:
+    """One conversation of the list: number of turns, time of the last (ISO 8601; None: unknown), size in bytes."""
+
+    id: ConversationId
+    turns: int
+    last: str | None
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationPage:
+    """Conversations, newest first; `before` is the cursor of the next page, None on the last."""
+
+    items: Sequence[ConversationItem]
+    before: str | None
 
 
 class ConversationIndex:
@@ -28,16 +58,26 @@ class ConversationIndex:
     def __init__(self, database: Database, memory: Memory) -> None:
         self._database = database
         self._memory = memory
-        self._touched: set[ConversationId] = set()
+        self._touched: dict[ConversationId, str] = {}
 
-    def touch(self, conversation: ConversationId) -> None:
-        """The file of this conversation changes, or is about to."""
-        self._touched.add(conversation)
+    def touch(self, conversation: ConversationId, entry: str = "") -> None:
+        """The file of this conversation changes, or is about to, by a message through this channel entry."""
+        self._touched[conversation] = entry or self._touched.get(conversation, "")
+
+    async def entry_of(self, conversation: ConversationId) -> str:
+        """The channel entry the conversation last went through; "" where that is not known."""
+        await self.flush()
+
+        def work(db: sqlite3.Connection) -> str:
+            row = db.execute("SELECT entry FROM conversations WHERE id = ?", (str(conversation),)).fetchone()
+            return str(row["entry"]) if row else ""
+
+        return await self._database.run(work)
 
     async def flush(self) -> None:
         """Writes what was touched into the index."""
         generation = self._memory.generations.now()
-        touched, self._touched = self._touched, set()
+        touched, self._touched = self._touched, {}
         infos = []
         for each in touched:
             try:
@@ -47,11 +87,12 @@ class ConversationIndex:
                 continue
             if info is not None:
                 infos.append(info)
-        await self._write(infos, generation)
+        await self._write(infos, generation, touched)
 
     async def refresh(self) -> None:
         """Brings the index in line with the files: after a crash, or when a person copied or removed some."""
         generation = self._memory.generations.now()
+        touched, self._touched = self._touched, {}
         infos = await self._memory.scan()
         there = [(str(info.id),) for info in infos]
 
@@ -62,7 +103,7 @@ class ConversationIndex:
             db.execute("DELETE FROM conversations WHERE id NOT IN (SELECT id FROM there)")
 
         await self._database.run(work)
-        await self._write(infos, generation)
+        await self._write(infos, generation, touched)
 
     async def page(
         self,
@@ -91,21 +132,24 @@ class ConversationIndex:
 
     async def forget(self, user: str) -> None:
         """Drops a person's conversations, whose files are gone."""
-        self._touched = {each for each in self._touched if each.lane.user != user}
+        self._touched = {each: entry for each, entry in self._touched.items() if each.lane.user != user}
 
         def work(db: sqlite3.Connection) -> None:
             db.execute("DELETE FROM conversations WHERE user = ?", (user,))
 
         await self._database.run(work)
 
-    async def _write(self, infos: Iterable[FileInfo], generation: int) -> None:
+    async def _write(self, infos: Sequence[FileInfo], generation: int, entries: Mapping[ConversationId, str]) -> None:
         """Writes what the files were like; not of those whose person was forgotten since they were read."""
         passed = self._memory.generations.passed
-        infos = [info for info in infos if not passed(generation, info.id.lane.user)]
-        rows = [(str(i.id), i.id.lane.user, i.id.lane.channel, i.items, i.last, i.bytes) for i in infos]
-        if rows:
-            sql = "INSERT OR REPLACE INTO conversations (id, user, channel, turns, last, bytes) VALUES (?,?,?,?,?,?)"
-            await self._database.run(lambda db: db.executemany(sql, rows) and None)
+        rows = [
+            (str(i.id), i.id.lane.user, i.id.lane.channel, i.items, i.last, i.bytes, entries.get(i.id, ""))
+            for i in infos
+            if not passed(generation, i.id.lane.user)
+        ]
+        for start in range(0, len(rows), _AT_ONCE):  # accepted messages do not wait behind all of them
+            some = rows[start : start + _AT_ONCE]
+            await self._database.run(lambda db, some=some: db.executemany(_WRITE, some) and None)  # type: ignore[misc]
 
 
 def _conditions(

@@ -34,10 +34,11 @@ from gateway.lanes import RATE_LIMITED, Lanes, Waiting, Work
 from gateway.limits import OncePerMinute, RateLimit, refused_by_policy
 from gateway.logs import log_failure
 from gateway.outbox import Outbox
+from gateway.renamed import conversation_with
 from gateway.router import LaneState, by_rules
 from gateway.snapshot import Snapshots
 from gateway.summaries import Occasion, Summaries
-from memory.conversation import ConversationId, LaneKey
+from memory.conversation import LaneKey
 from memory.errors import StoreError
 from memory.filters import FilterFailed
 from memory.memory import Memory
@@ -231,7 +232,7 @@ class Pipeline:
         for older in group.stored[:-1]:
             self._tell_one(older, Joined(group.newest.message.id))
         self._tell(group, Routed(question.agent.name, question.reason))
-        self._index.touch(question.conversation)
+        self._index.touch(question.conversation, question.entry)
         try:
             answer = await self._answering.answer(question, lambda event: self._tell(group, event), stopper)
         except ModelError as error:
@@ -247,7 +248,7 @@ class Pipeline:
         else:
             await self._deliver(question, answer)
         finally:
-            self._index.touch(question.conversation)
+            self._index.touch(question.conversation, question.entry)
 
     async def _question(self, group: Group) -> Question | None:
         """Chooses the agent, unless that was done before a restart, and freezes group and route.
@@ -255,7 +256,7 @@ class Pipeline:
         None where an own filter drops what was said. Raises FilterFailed.
         """
         snapshot, message, now = self._snapshots.now(), group.newest.message, self._clock()
-        lane = await self._states.get(message.lane)
+        lane = snapshot.known(await self._states.get(message.lane))
         if group.conversation and group.conversation.agent in snapshot.agents:
             agent, conversation = snapshot.agents.get(group.conversation.agent), group.conversation
             reason = group.reason
@@ -263,27 +264,13 @@ class Pipeline:
             text = "\n".join(stored.message.text for stored in group.stored)
             chosen = await self._routing.route(text, message, lane, snapshot)
             agent, reason = snapshot.agents.get(chosen.agent), chosen.reason
-            conversation = await self._conversation(message.lane, agent.name, agent.settings.aliases)
+            conversation = await conversation_with(self._memory, message.lane, agent)
             await self._inbox.take(group, conversation, reason, now)
         log.info("routed conversation=%s reason=%s", conversation, reason)
         turn = await user_turn(group, agent, snapshot, now)
         if turn is None:
             return None
         return Question(group, conversation, agent, turn, snapshot, reason, lane)
-
-    async def _conversation(self, lane: LaneKey, agent: str, aliases: tuple[str, ...]) -> ConversationId:
-        """The lane's conversation with an agent: under an older name of the agent where only that has a file."""
-        conversation = lane.with_agent(agent)
-        if aliases:
-            try:
-                existing = {each.agent: each for each in await self._memory.files_of(lane)}
-            except StoreError as error:  # the answer does not wait for the disk
-                log.error("aliases not looked up lane=%s reason=%s", lane, error)
-                existing = {}
-            for name in (agent, *aliases):
-                if name in existing:
-                    return existing[name]
-        return conversation
 
     async def _deliver(self, question: Question, answer: Answer) -> None:
         group, lane = question.group, question.lane

@@ -1,6 +1,5 @@
 """Entries of channels that are not available yet: their keys can be written (and are checked), not switched on."""
 
-
 from pydantic import SecretStr
 
 from channels.channel import EntrySettings

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
 from zoneinfo import ZoneInfo
@@ -12,6 +13,7 @@ from agents.models import Models
 from agents.registry import Agents
 from channels.channel import EntrySettings
 from gateway.lanes import Merging
+from gateway.router import LaneState
 from gateway.settings import Settings
 from gateway.texts import Texts
 from memory.context import ContextSettings
@@ -50,6 +52,19 @@ class Snapshot:
         """The agent that answers in this channel entry when nothing else decides."""
         own = self.entry(entry).agent
         return self.agents.get(own).name if own else self.agents.default.name
+
+    def known(self, lane: LaneState) -> LaneState:
+        """A lane's state with its agent under its present name; an empty one where the agent is gone."""
+        if lane.agent not in self.agents:
+            return LaneState()
+        return replace(lane, agent=self.agents.get(lane.agent).name)
+
+    def entry_of(self, channel: str) -> str:
+        """An enabled entry whose conversations are of this channel; the channel's own name where none is."""
+        for name, entry in self.settings.enabled_channels().items():
+            if entry.kind == channel or entry.kind.startswith(f"{channel}-"):
+                return name
+        return channel
 
     def context(self, agent: Agent, entry: str) -> ContextSettings:
         """What one request of this agent, through this channel entry, carries of the past."""

@@ -4,23 +4,27 @@ from typing import Any
 
 from gateway.room import Room
 from gateway.snapshot import Snapshot
-from memory.conversation import ConversationId
+from memory.conversation import ConversationId, Role
 from memory.memory import Memory
 from memory.tokens import message_tokens
 from memory.window import Window
 
+_LAST_TURNS = 10
 _ROLES = {"user": "用户", "assistant": "助手", "tool": "工具", "reset": "重置"}
 
 
 async def window_view(
-    conversation: ConversationId, snapshot: Snapshot, memory: Memory, entry: str
+    conversation: ConversationId, snapshot: Snapshot, memory: Memory, entry: str = ""
 ) -> dict[str, Any] | None:
-    """The form of ``window --json``; None for a conversation without a file or without its agent."""
+    """The form of ``window --json``; None for a conversation without a file or without its agent.
+
+    `entry` is the channel entry it goes through; without it, one of its channel.
+    """
     if conversation.agent not in snapshot.agents or await memory.info(conversation) is None:
         return None
     agent = snapshot.agents.get(conversation.agent)
-    context = snapshot.context(agent, entry)
-    room = Room.of(snapshot, agent, conversation, None)
+    context = snapshot.context(agent, entry or snapshot.entry_of(conversation.lane.channel))
+    room = Room.of(snapshot, agent, conversation, await _speaker(conversation, memory))
     weigh = room.weigh if context.summary.enabled else None
     window = await memory.window(conversation, context.window, question=None, room=room.tokens, weigh=weigh)
     dropped: list[dict[str, Any]] = [
@@ -47,6 +51,12 @@ async def window_view(
             "budget": context.window.max_tokens,
         },
     }
+
+
+async def _speaker(conversation: ConversationId, memory: Memory) -> str | None:
+    """Who asked last, as far as their name is known."""
+    turns = await memory.history(conversation, None, _LAST_TURNS)
+    return next((turn.name for turn in reversed(turns) if turn.role is Role.USER), None)
 
 
 def _messages(window: Window) -> list[dict[str, Any]]:

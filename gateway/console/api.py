@@ -13,8 +13,9 @@ from aiohttp import web
 
 from channels.message import Answered, Delta, Failed, GatewayClosed, Routed, Shown
 from channels.web import BadQuestion, TooManyReaders
-from gateway.console.backend import BadCursor, ConsoleBackend
+from gateway.console.backend import ConsoleBackend
 from gateway.console.guard import json_response, refusal
+from gateway.conversation_index import BadCursor
 from gateway.server import Handler
 from memory.conversation import CHANNELS, PERSON, ConversationId, InvalidId, Turn
 from memory.errors import StoreError

@@ -5,13 +5,10 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from channels.web import WebChannel
+from gateway.conversation_index import ConversationPage
 from gateway.removed import Removed
 from memory.conversation import ConversationId, Turn
 from memory.mended import Mended
-
-
-class BadCursor(ValueError):
-    """A `before` cursor that no page of conversations ever named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,24 +17,6 @@ class AgentInfo:
 
     name: str
     description: str
-
-
-@dataclass(frozen=True, slots=True)
-class ConversationItem:
-    """One conversation of the list: number of turns, time of the last (ISO 8601; None: unknown), size in bytes."""
-
-    id: ConversationId
-    turns: int
-    last: str | None
-    bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class ConversationPage:
-    """Conversations, newest first; `before` is the cursor of the next page, None on the last."""
-
-    items: Sequence[ConversationItem]
-    before: str | None
 
 
 class ConsoleBackend(Protocol):

@@ -6,7 +6,8 @@ from typing import Any
 
 from channels.message import Admission, Answered, Delta, InboundMessage, Progress, Routed
 from channels.web import WebChannel
-from gateway.console.backend import AgentInfo, BadCursor, ConversationItem, ConversationPage
+from gateway.console.backend import AgentInfo
+from gateway.conversation_index import BadCursor, ConversationItem, ConversationPage
 from gateway.removed import Removed
 from memory.conversation import ConversationId, Turn
 from memory.errors import StoreError

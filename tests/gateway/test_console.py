@@ -16,8 +16,8 @@ from channels.message import Admission, Answered, Delta, Failed, InboundMessage,
 from gateway.console.api import event, progress_event
 from gateway.console.application import Console
 from gateway.console.auth import Logins, Throttle, TokenUnusable, Verdict, console_token
-from gateway.console.backend import ConversationItem
 from gateway.console.guard import HEADERS, OPEN
+from gateway.conversation_index import ConversationItem
 from gateway.server import Listener
 from memory.conversation import ConversationId, Role, ToolCall, Turn
 from tests.gateway.fake_backend import FakeBackend
