@@ -124,7 +124,10 @@ class Channel(Protocol):
         """Receives until cancelled (a long connection, background refresh); a webhook channel may just return."""
 
     async def send(self, part: Part) -> str:
-        """Sends one part; returns the platform's id of it, or "". One call takes at most 30 s. Raises SendError."""
+        """Sends one part; returns the platform's id of it, or "". Raises SendError.
+
+        Each wait for the platform is bounded; the caller ends a call that takes longer in all than it likes.
+        """
 
     def progress(self, message: InboundMessage, event: Progress) -> None:
         """Told what happens to `message` while it is handled; must not block. Most channels ignore it."""

@@ -1,4 +1,4 @@
-"""Reading platform JSON without trusting its shape: a value of the wanted type, or an empty one."""
+"""Platform JSON: read without trusting its shape (a value of the wanted type, or an empty one), written compactly."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -37,3 +37,8 @@ def int_at(holder: Object, key: str, default: int) -> int:
     """The whole number under the key, `default` where there is none."""
     value = holder.get(key)
     return value if isinstance(value, int) and not isinstance(value, bool) else default
+
+
+def to_json(value: object) -> str:
+    """Compact JSON, characters as they are: some platforms show escapes."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

@@ -13,12 +13,19 @@ class Remedy(Enum):
     NEW_TOKEN = "new-token"
     WAIT = "wait"
     ASK_AGAIN = "ask-again"
+    UNKNOWN = "unknown"  # no answer came: the platform may have sent it, and nothing tells it that a repeat is one
     OTHER_WAY = "other-way"
     QUOTA = "quota"
     NO_RIGHT = "no-right"
     BAD_CREDENTIALS = "bad-credentials"
     GIVE_UP = "give-up"
 
+
+PASSING = (Remedy.ASK_AGAIN, Remedy.UNKNOWN, Remedy.WAIT)
+"""What passes by itself: nobody has to mend anything."""
+
+_NO_ANSWER_BEHIND = (502, 504)
+"""Something in front of the platform answers that it got no answer itself."""
 
 _BY_ERRCODE = {
     -1: Remedy.ASK_AGAIN,
@@ -48,6 +55,8 @@ def webhook_remedy(status: int, errcode: int | None) -> Remedy:
         return _BY_ERRCODE.get(errcode, Remedy.OTHER_WAY)
     if status == 429:
         return Remedy.WAIT
+    if status in _NO_ANSWER_BEHIND:
+        return Remedy.UNKNOWN
     return Remedy.OTHER_WAY if 400 <= status < 500 and status not in (403, 408) else Remedy.ASK_AGAIN
 
 
@@ -64,6 +73,8 @@ def api_remedy(status: int, code: str) -> Remedy:
         return Remedy.NEW_TOKEN
     if word.startswith(("invalidclient", "invalidappkey", "invalidappsecret")):
         return Remedy.BAD_CREDENTIALS
+    if status in _NO_ANSWER_BEHIND and not code:
+        return Remedy.UNKNOWN
     if status >= 500 or status == 408 or not code:  # an address that is banned for a while gets a page, not JSON
         return Remedy.ASK_AGAIN
     return Remedy.GIVE_UP

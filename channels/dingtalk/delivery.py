@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from yarl import URL
 
 from channels.access_token import TokenError
-from channels.channel import SendError, SendFailed, SendLimited, SendRefused
+from channels.channel import SendError, SendFailed, SendLimited, SendRefused, SendUncertain
 from channels.dingtalk.api import ANSWER_SECONDS, ApiError, DingTalkApi
 from channels.dingtalk.codes import Remedy
 from channels.dingtalk.render import message_parameters, webhook_body
@@ -20,7 +20,6 @@ from channels.pace import Pace
 
 _log = logging.getLogger("sanqiao.channels.dingtalk")
 
-SEND_SECONDS = 30.0
 CHAT_RATE, CHAT_BURST = 10 / 60, 10
 """At most 20 in any minute: over it a robot is silenced in that group for ten minutes."""
 API_RATE, API_BURST = 14.0, 1
@@ -30,12 +29,14 @@ WEBHOOK_MARGIN = 60.0
 
 _BEGUN_AT_ONCE = 4
 """In one turn of the event loop: a thousand answers that are ready together hold up nothing else."""
-_LONGEST_TURN = SEND_SECONDS - ANSWER_SECONDS
+_LONGEST_TURN = 30.0 - ANSWER_SECONDS
+"""A call that is begun is to be ended within the outbox's time: cut off, it may have been sent."""
+
 _WAIT_CHAT, _WAIT_API = 20.0, 2.0
 
 
 class Delivery:
-    """Sends parts of one application. Each call ends within 30 s."""
+    """Sends parts of one application."""
 
     def __init__(
         self,
@@ -62,10 +63,7 @@ class Delivery:
     async def send(self, part: Part) -> str:
         """Sends one part to where its message came from; the platform's key of it, or "". Raises SendError."""
         try:
-            async with asyncio.timeout(SEND_SECONDS):
-                key = await self._deliver(part)
-        except TimeoutError as error:
-            raise SendFailed(f"not sent within {SEND_SECONDS:g} s") from error
+            key = await self._deliver(part)
         except TokenError as error:
             raise SendFailed(f"no access token: {error}") from error
         except SendError as error:
@@ -131,6 +129,8 @@ class Delivery:
         match error.remedy:
             case Remedy.WAIT:
                 return SendLimited(str(error), wait * (1 + self._rng()))
+            case Remedy.UNKNOWN:
+                return SendUncertain(str(error))
             case Remedy.ASK_AGAIN | Remedy.NEW_TOKEN:
                 return SendFailed(str(error))
         return SendRefused(str(error))

@@ -4,7 +4,7 @@ import time
 
 from channels.access_token import TokenError, TokenRefused
 from channels.dingtalk.api import ApiError, DingTalkApi
-from channels.dingtalk.codes import Remedy
+from channels.dingtalk.codes import PASSING
 from channels.dingtalk.frame import SUBSCRIPTIONS
 from channels.dingtalk.settings import DingTalkSettings
 from channels.health import Troubles
@@ -37,6 +37,6 @@ def _failure(settings: DingTalkSettings, error: TokenRefused | ApiError, trouble
         return Probe(False, f"本机 IP 不在钉钉应用的服务器出口 IP 内（{error}）；请在开放平台的「安全设置」中加入")
     if isinstance(error, TokenRefused):
         return Probe(False, troubles.health().detail)
-    if error.remedy in (Remedy.ASK_AGAIN, Remedy.WAIT):
+    if error.remedy in PASSING:
         return unreachable("钉钉", settings.api_base_url, str(error), "api-base-url")
     return Probe(False, f"钉钉不允许建立 Stream 连接（{error}）；请确认应用已发布，机器人的消息接收模式为 Stream 模式")

@@ -3,9 +3,8 @@
 open.dingtalk.com, 机器人发送消息的类型. What the text says mentions nobody: see channels.markup.
 """
 
-import json
-
 from channels import markup
+from channels.json_values import to_json
 from channels.text import one_line
 
 PART_BYTES = 4500
@@ -31,11 +30,6 @@ def webhook_body(text: str, mention: str = "") -> str:
 def message_parameters(text: str) -> str:
     """The `msgParam` of a `sampleMarkdown` message of the robot API, which mentions nobody."""
     return to_json({"title": _title(text), "text": text})
-
-
-def to_json(value: object) -> str:
-    """Compact JSON, characters as they are."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def _title(text: str) -> str:

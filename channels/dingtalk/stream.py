@@ -15,8 +15,9 @@ from typing import Any, TypeVar
 import aiohttp
 from yarl import URL
 
-from channels.dingtalk.api import TRY_SECONDS, ApiError, DingTalkApi
-from channels.dingtalk.codes import Remedy
+from channels.calls import TRY_SECONDS
+from channels.dingtalk.api import ApiError, DingTalkApi
+from channels.dingtalk.codes import PASSING, Remedy
 from channels.dingtalk.frame import SUBSCRIPTIONS
 from channels.dingtalk.link import Handle, Link
 from channels.dingtalk.settings import DingTalkSettings
@@ -181,7 +182,7 @@ class Stream:
         try:
             answer = await self._api.open_connection(SUBSCRIPTIONS)
         except ApiError as error:
-            if error.remedy in (Remedy.ASK_AGAIN, Remedy.WAIT, Remedy.QUOTA):
+            if error.remedy in (*PASSING, Remedy.QUOTA):
                 raise ConnectFailed(str(error)) from error
             raise ConnectRefused(str(error), error.code) from error
         try:

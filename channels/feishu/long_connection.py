@@ -17,7 +17,8 @@ from dataclasses import replace
 
 import aiohttp
 
-from channels.feishu.api import TRY_SECONDS, FeishuApi
+from channels.calls import TRY_SECONDS
+from channels.feishu.api import FeishuApi
 from channels.feishu.chunks import Chunks
 from channels.feishu.endpoint import (
     ConnectFailed,

@@ -1,13 +1,12 @@
 """Answers by 客服消息: within the quota, mended by what each error code calls for, else left for the next contact."""
 
-import asyncio
 import logging
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 from channels.access_token import TokenError
-from channels.channel import SendDeferred, SendError, SendFailed, SendLimited, SendRefused
+from channels.channel import SendDeferred, SendError, SendFailed, SendLimited, SendRefused, SendUncertain
 from channels.health import Troubles
 from channels.message import InboundMessage, Part
 from channels.split import split
@@ -18,14 +17,12 @@ from channels.wechat.reply import ACTIVE_BYTES, Texts, with_hint
 
 _log = logging.getLogger("sanqiao.channels.wechat")
 
-SEND_SECONDS = 25.0
-_MOST_TRIES = 3
 _LIMITED_SECONDS = 60.0
 _SHORTEST = 200
 
 
 class Active:
-    """Sends parts of one account. `mode` is `active-send` of the config. Each call ends within 25 s."""
+    """Sends parts of one account. `mode` is `active-send` of the config. A part is posted once: who calls tries again."""
 
     def __init__(
         self,
@@ -35,7 +32,6 @@ class Active:
         mode: str,
         *,
         now: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         rng: Callable[[], float] = random.random,
     ) -> None:
         self._api = api
@@ -43,7 +39,6 @@ class Active:
         self._texts = texts
         self._mode = mode
         self._now = now
-        self._sleep = sleep
         self._rng = rng
         self._quota = Quota()
         self._has_right = True
@@ -60,10 +55,7 @@ class Active:
     async def send(self, part: Part) -> None:
         """Sends one part. Raises SendError; SendDeferred where only the next contact helps."""
         try:
-            async with asyncio.timeout(SEND_SECONDS):
-                await self._send(part.message.platform_user, part.text, part.number + 1 < part.total)
-        except TimeoutError as error:
-            raise SendFailed(f"not sent within {SEND_SECONDS:g} s") from error
+            await self._send(part.message.platform_user, part.text, part.number + 1 < part.total)
         except SendDeferred:
             raise
         except SendError as error:
@@ -77,7 +69,9 @@ class Active:
             raise SendDeferred("the quota of this message is used up")
         last = more and self._quota.left(user, self._now()) == 0
         try:
-            await self._post(user, with_hint(text, "more" if last else "", self._texts, ACTIVE_BYTES))
+            await self._api.send_text(user, with_hint(text, "more" if last else "", self._texts, ACTIVE_BYTES))
+        except TokenError as error:
+            raise SendFailed(f"no access token: {error}") from error
         except ApiError as error:
             size = len(text.encode())
             if error.remedy is not Remedy.SHORTEN or size < _SHORTEST:
@@ -86,20 +80,12 @@ class Active:
         else:
             return
         for number, half in enumerate(halves):
-            await self._send(user, half, more or number + 1 < len(halves))
-
-    async def _post(self, user: str, text: str) -> None:
-        """One text, tried again a few times where the platform is busy. Raises ApiError, SendFailed."""
-        for failures in range(_MOST_TRIES):
             try:
-                return await self._api.send_text(user, text)
-            except TokenError as error:
-                raise SendFailed(f"no access token: {error}") from error
-            except ApiError as error:
-                if error.remedy is not Remedy.ASK_AGAIN or failures + 1 == _MOST_TRIES:
+                await self._send(user, half, more or number + 1 < len(halves))
+            except SendFailed as error:
+                if number == 0:
                     raise
-            await self._sleep(0.3 * 2**failures * (1 + self._rng()))
-        return None
+                raise SendUncertain(f"half of it was sent: {error}") from error
 
     def _refusal(self, user: str, error: ApiError) -> SendError:
         """What a failed call means for the part."""
@@ -112,6 +98,8 @@ class Active:
                 return SendDeferred(f"the platform takes no more until the next contact: {error}")
             case Remedy.WAIT:
                 return SendLimited(str(error), _LIMITED_SECONDS * (0.5 + self._rng()))
+            case Remedy.UNKNOWN:
+                return SendUncertain(str(error))
             case Remedy.ASK_AGAIN | Remedy.NEW_TOKEN:
                 return SendFailed(str(error))
         return SendRefused(str(error))

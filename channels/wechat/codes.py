@@ -8,6 +8,7 @@ class Remedy(Enum):
 
     NEW_TOKEN = "new-token"
     ASK_AGAIN = "ask-again"
+    UNKNOWN = "unknown"  # no answer came: the platform may have sent it, and nothing tells it that a repeat is one
     WAIT = "wait"
     SHORTEN = "shorten"
     NEXT_CONTACT = "next-contact"
@@ -27,6 +28,9 @@ _REMEDIES = {
 }
 _BY_CODE = {code: remedy for remedy, codes in _REMEDIES.items() for code in codes}
 
+PASSING = (Remedy.ASK_AGAIN, Remedy.UNKNOWN, Remedy.WAIT)
+"""What passes by itself: nobody has to mend anything."""
+
 ADMIN_REMEDIES = {
     40164: "本机 IP 不在公众号的 IP 白名单内，请在微信公众平台的「设置与开发 › 开发接口管理」中加入",
     61004: "本机 IP 不在公众号的 IP 白名单内，请在微信公众平台的「设置与开发 › 开发接口管理」中加入",
@@ -43,4 +47,6 @@ def remedy_for(status: int, code: int) -> Remedy:
         return known
     if status == 429:
         return Remedy.WAIT
+    if status in (502, 504):  # something in front of the platform got no answer itself
+        return Remedy.UNKNOWN
     return Remedy.ASK_AGAIN if status >= 500 else Remedy.GIVE_UP

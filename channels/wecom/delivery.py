@@ -6,12 +6,12 @@ import random
 import time
 from collections.abc import Callable
 
-from channels.channel import SendError, SendFailed, SendLimited, SendRefused
+from channels.channel import SendError, SendFailed, SendLimited, SendRefused, SendUncertain
 from channels.message import InboundMessage, Part
 from channels.wecom.codes import Remedy, remedy_for
 from channels.wecom.connection import LongConnection
 from channels.wecom.events import Origin
-from channels.wecom.exchange import AckMissing, ConnectionLost, RequestFailed
+from channels.wecom.exchange import ConnectionLost, RequestFailed
 from channels.wecom.frame import RESPOND_WELCOME, SEND
 from channels.wecom.quota import Quota
 from channels.wecom.streams import Stream, Streams
@@ -19,6 +19,8 @@ from channels.wecom.streams import Stream, Streams
 _log = logging.getLogger("sanqiao.channels.wecom")
 
 SEND_SECONDS = 29.0
+"""No send waits for its turn or for a connection longer than this."""
+
 WELCOME_SECONDS = 5.0
 _ANSWERABLE_SECONDS = 24 * 3600.0 - 60
 _READY_SECONDS = 20.0
@@ -28,7 +30,7 @@ _REST_SECONDS = 10.0
 
 
 class Delivery:
-    """Sends parts of one bot; each call ends within 30 s. A part counts as sent when the platform acknowledged it."""
+    """Sends parts of one bot. A part counts as sent when the platform acknowledged it."""
 
     def __init__(
         self,
@@ -52,10 +54,7 @@ class Delivery:
     async def send(self, part: Part) -> str:
         """Sends one part. The platform names no id of what it sent: returns "". Raises SendError."""
         try:
-            async with asyncio.timeout(SEND_SECONDS):
-                await self._deliver(part, self._now() + SEND_SECONDS)
-        except TimeoutError as error:
-            raise SendFailed(f"not sent within {SEND_SECONDS:g} s") from error
+            await self._deliver(part, self._now() + SEND_SECONDS)
         except SendError as error:
             _log.warning("wecom_not_sent entry=%s part=%d reason=%r", part.message.entry, part.number, str(error))
             if isinstance(error, SendRefused):
@@ -93,14 +92,21 @@ class Delivery:
         return self._streams.of(message)
 
     async def _once(self, stream: Stream | None, origin: Origin, text: str) -> int:
-        """Tries once; returns the errcode. Raises ConnectionLost; SendFailed where no acknowledgement came."""
+        """Tries once; returns the errcode. Raises ConnectionLost; SendFailed where no acknowledgement came.
+
+        A frame of a stream may be repeated: it shows the same text in the same place. A message of its own may not.
+        """
         try:
             if stream is not None:
                 return await self._streams.finish(stream, text)
             kind = 2 if origin.group else 1
             body = {"chatid": origin.chat, "chat_type": kind, "msgtype": "markdown", "markdown": {"content": text}}
             return await self._connection.ask(SEND, body)
-        except AckMissing as error:
+        except RequestFailed as error:
+            if stream is None and error.written:
+                raise SendUncertain(str(error)) from error
+            if isinstance(error, ConnectionLost):
+                raise
             if stream is not None:
                 stream.unheard += 1
                 stream.spoiled = stream.unheard >= _MOST_UNHEARD

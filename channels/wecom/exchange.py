@@ -18,11 +18,17 @@ _MOST_WAITING = 2000
 
 
 class RequestFailed(Exception):
-    """A frame was not acknowledged; whether the platform took it is not known."""
+    """A frame was not acknowledged. Of one that was `written`, nobody knows whether the platform took it."""
+
+    written = True
 
 
 class ConnectionLost(RequestFailed):
     """There is no connection, or it ended before the acknowledgement came."""
+
+    def __init__(self, reason: str, *, written: bool = False) -> None:
+        super().__init__(reason)
+        self.written = written
 
 
 class AckMissing(RequestFailed):
@@ -70,7 +76,7 @@ class Exchange:
             self.close(type(error).__name__)
             raise ConnectionLost(type(error).__name__) from error
         if frame is None:
-            raise ConnectionLost("closed before the acknowledgement")
+            raise ConnectionLost("closed before the acknowledgement", written=True)
         return frame
 
     def acknowledge(self, frame: Frame) -> None:

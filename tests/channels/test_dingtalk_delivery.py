@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from channels import markup
-from channels.channel import SendFailed, SendLimited, SendRefused
+from channels.channel import SendFailed, SendLimited, SendRefused, SendUncertain
 from channels.dingtalk.api import DingTalkApi
 from channels.dingtalk.channel import DingTalkChannel
 from channels.dingtalk.codes import Remedy, api_remedy, webhook_remedy
@@ -186,7 +186,7 @@ async def test_a_slow_webhook_is_waited_for_and_sent_to_once(
     ding: FakeDingTalk, dingtalk: DingTalkChannel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The platform takes it after what is a try's time elsewhere: one message for the person, not two."""
-    monkeypatch.setattr("channels.dingtalk.api.TRY_SECONDS", 0.2)
+    monkeypatch.setattr("channels.calls.TRY_SECONDS", 0.2)
     ding.delays[SESSION] = 0.5
     await dingtalk.send(part(asked(base=ding.base), "答"))
     assert [call.path for call in ding.calls] == [SESSION]
@@ -197,9 +197,18 @@ async def test_a_platform_that_never_answers_is_given_up(
 ) -> None:
     monkeypatch.setattr("channels.dingtalk.api.ANSWER_SECONDS", 0.2)
     ding.delays[SESSION] = 5
-    with pytest.raises(SendFailed, match="no answer"):
+    with pytest.raises(SendUncertain, match="no answer"):
         await dingtalk.send(part(asked(base=ding.base), "答"))
     assert [call.path for call in ding.calls] == [SESSION], "whether it was taken is not known: not by the API as well"
+    ding.delays = {SINGLE: 5}
+    with pytest.raises(SendUncertain, match="no answer"):
+        await dingtalk.send(part(without_webhook(ding), "答"))
+    ding.delays = {TOKEN: 5}
+    ding.revoke_tokens()
+    monkeypatch.setattr("channels.calls.TRY_SECONDS", 0.2)
+    with pytest.raises(SendFailed) as caught:
+        await dingtalk.send(part(without_webhook(ding), "答"))
+    assert not isinstance(caught.value, SendUncertain), "without a token nothing was sent"
 
 
 async def test_a_slow_webhook_holds_up_no_other_chat(ding: FakeDingTalk, dingtalk: DingTalkChannel) -> None:
@@ -262,7 +271,7 @@ async def test_a_spent_quota_is_refused_and_told_to_admins(
         ((400, {"code": "invalidParameter.x"}), SendRefused, ""),
         ((404, {"code": "resource.not.found"}), SendRefused, ""),
         ((500, {"code": "ServiceUnavailable"}), SendFailed, ""),
-        ((502, "<html>bad gateway</html>"), SendFailed, ""),
+        ((502, "<html>bad gateway</html>"), SendUncertain, ""),
         ((403, "<html>banned</html>"), SendFailed, ""),
         ((200, "<html>banned</html>"), SendFailed, ""),
     ],
@@ -457,6 +466,6 @@ async def test_api_secrets_are_in_no_error(ding: FakeDingTalk) -> None:
         with pytest.raises(Exception, match="status 500") as caught:
             await api.send_to_person("r", "s", "你的话")
         assert "你的话" not in str(caught.value)
-        assert ding.client_secret not in repr(api) + repr(vars(api)["_token"])
+        assert ding.client_secret not in repr(api) + str(vars(api))
     finally:
         await api.close()

@@ -262,7 +262,7 @@ async def test_an_endpoint_that_is_down_is_asked_with_growing_pauses(
 async def test_an_endpoint_that_never_answers_times_out(
     ding: FakeDingTalk, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("channels.dingtalk.api.TRY_SECONDS", 0.2)
+    monkeypatch.setattr("channels.calls.TRY_SECONDS", 0.2)
     ding.delays[OPEN] = 30
     async with running(channel(ding, recorder)) as dingtalk:
         await until(lambda: len(ding.opens) >= 2)

@@ -213,7 +213,9 @@ async def test_the_app_is_paced_only_after_the_platform_refused_one_too_many(
 ) -> None:
     async def burst(first: int) -> float:
         begun = time.monotonic()
-        await asyncio.gather(*(feishu.send(part(message(f"oc_{n}", f"om_{n}"), "答")) for n in range(first, first + 60)))
+        await asyncio.gather(
+            *(feishu.send(part(message(f"oc_{n}", f"om_{n}"), "答")) for n in range(first, first + 60))
+        )
         return time.monotonic() - begun
 
     assert await burst(0) < 1, "sixty answers need not wait for a limit nobody has hit"

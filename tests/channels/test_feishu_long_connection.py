@@ -193,7 +193,7 @@ async def test_an_endpoint_that_is_down_is_asked_with_growing_pauses(
 async def test_a_frozen_endpoint_is_given_up_and_asked_again(
     fake: FakeFeishu, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("channels.feishu.api.TRY_SECONDS", 0.3)
+    monkeypatch.setattr("channels.calls.TRY_SECONDS", 0.3)
     fake.endpoint_delay = 30
     async with running(channel(fake, recorder)):
         await until(lambda: fake.counts["endpoint"] >= 2)

@@ -8,7 +8,7 @@ from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
 
-from channels.channel import SendFailed, SendLimited, SendRefused
+from channels.channel import SendFailed, SendLimited, SendRefused, SendUncertain
 from channels.message import InboundMessage, Part, Routed
 from channels.wechat.quota import EVENT_SENDS, MESSAGE_SENDS, Quota
 from tests.channels.wechat_stage import MORE, Stage, staged
@@ -190,14 +190,17 @@ async def test_each_error_has_its_kind(
     assert len(platform.of(SEND)) == 1
 
 
-async def test_a_busy_platform_is_asked_again_within_bounds(platform: WeChatPlatform, stage: Stage) -> None:
+async def test_a_part_is_posted_once_and_a_busy_platform_asked_again_by_who_sends(
+    platform: WeChatPlatform, stage: Stage
+) -> None:
     message = await heard(platform, stage)
     platform.errors = [-1]
-    assert await stage.answer(message, "答复") == ["sent"]
-    platform.errors = [-1] * 9
-    with pytest.raises(SendFailed, match="-1"):
+    with pytest.raises(SendFailed, match="-1") as caught:
         await stage.channel.send(part(message))
-    assert len(platform.of(SEND)) == 2 + 3
+    assert not isinstance(caught.value, SendUncertain), "the platform said that it did not take it"
+    assert len(platform.of(SEND)) == 1
+    await stage.channel.send(part(message))
+    assert len(platform.of(SEND)) == 2
 
 
 @pytest.mark.parametrize(
@@ -205,6 +208,7 @@ async def test_a_busy_platform_is_asked_again_within_bounds(platform: WeChatPlat
     [
         (web.Response(status=500, text="<html>"), SendFailed),
         (web.Response(text="<html>login</html>"), SendFailed),
+        (web.Response(status=504, text="<html>"), SendUncertain),
         (web.Response(status=429), SendLimited),
         (web.Response(status=302, headers={"Location": "http://127.0.0.1:9/"}), SendRefused),
     ],
@@ -213,13 +217,30 @@ async def test_answers_that_are_none(
     platform: WeChatPlatform, stage: Stage, response: web.Response, error: type[Exception]
 ) -> None:
     message = await heard(platform, stage)
-    platform.raw = [response] * 1 if error is not SendFailed else [_copy(response) for _ in range(3)]
-    with pytest.raises(error):
+    platform.raw = [response, web.Response(status=500)]
+    with pytest.raises(error) as caught:
         await stage.channel.send(part(message))
+    assert type(caught.value) is error
+    assert len(platform.raw) == 1, "posted once"
 
 
-def _copy(response: web.Response) -> web.Response:
-    return web.Response(status=response.status, text=response.text)
+async def test_no_answer_is_uncertain_and_posted_once(
+    platform: WeChatPlatform, stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    message = await heard(platform, stage)
+    assert await stage.answer(message, "先取得令牌") == ["sent"]
+    monkeypatch.setattr("channels.calls.TRY_SECONDS", 0.1)
+    platform.delay = 0.3
+    with pytest.raises(SendUncertain, match="no answer"):
+        await stage.channel.send(part(message))
+    await until(lambda: len(platform.of(SEND)) == 2)
+
+
+async def test_half_of_a_part_that_was_sent_makes_it_uncertain(platform: WeChatPlatform, stage: Stage) -> None:
+    message = await heard(platform, stage)
+    platform.errors = [45002, 0, -1]
+    with pytest.raises(SendUncertain, match="half"):
+        await stage.channel.send(part(message, "好" * 500))
 
 
 async def test_nobody_listens(platform: WeChatPlatform) -> None:

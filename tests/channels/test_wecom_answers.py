@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from channels.channel import SendFailed, SendLimited, SendRefused
+from channels.channel import SendFailed, SendLimited, SendRefused, SendUncertain
 from channels.message import Answered, Delta, Failed, InboundMessage, Joined, Routed, Silent
 from channels.wecom.channel import WeComBotChannel
 from channels.wecom.connection import PING_SECONDS
@@ -449,6 +449,22 @@ async def test_no_ack_is_a_failure_then_the_answer_comes_by_itself(
     await wecom.send(part(asked, "全文"))
     assert fake.pushed("wrG1") == ["全文"]
     assert fake.handshakes == 2, "two missed acks are the end of a connection"
+
+
+async def test_a_message_of_its_own_that_nobody_acknowledged_is_uncertain(
+    fake: FakeWeComBot, wecom: WeComBotChannel, asked: InboundMessage, quick: pytest.MonkeyPatch
+) -> None:
+    quick.setattr("channels.wecom.exchange.ACK_SECONDS", 0.1)
+    fake.deaf = lambda frame: frame["cmd"] == "aibot_send_msg"
+    with pytest.raises(SendUncertain):
+        await wecom.send(part(asked, "后一段", 1, 2))
+    quick.setattr("channels.wecom.exchange.ACK_SECONDS", 5.0)
+    sending = asyncio.create_task(wecom.send(part(asked, "后一段", 1, 2)))
+    await until(lambda: len(fake.sent("aibot_send_msg")) == 2)
+    await fake.drop()
+    with pytest.raises(SendUncertain):
+        await sending
+    assert len(fake.sent("aibot_send_msg")) == 2, "the outbox decides whether to repeat it"
 
 
 async def test_without_a_connection_sending_fails_in_time(

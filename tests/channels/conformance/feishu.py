@@ -8,7 +8,8 @@ from typing import Any, Self
 
 import pytest
 
-from channels.feishu import api, delivery
+from channels import calls
+from channels.feishu import delivery
 from tests.channels.conformance.platform import Payload, Platform, Request, Webhook, ago, flipped
 from tests.platforms.feishu_server import FakeFeishu, encrypt, message_event, sign
 from tests.platforms.tcp_proxy import TcpProxy
@@ -66,7 +67,7 @@ class _Feishu(Platform):
         self.fake.faults.append(("/im/v1/messages", *answer, ""))
 
     def hurry(self, patch: pytest.MonkeyPatch) -> None:
-        patch.setattr(api, "TRY_SECONDS", 0.5)
+        patch.setattr(calls, "TRY_SECONDS", 0.5)
         patch.setattr(delivery, "CHAT_RATE", 50.0)
 
     def expire_tokens(self) -> None:

@@ -7,7 +7,8 @@ from typing import Any, Self
 
 import pytest
 
-from channels.wechat import active, api
+from channels import calls
+from channels.wechat import active
 from tests.channels.conformance.platform import Payload, Request, Webhook, ago, flipped
 from tests.platforms.tcp_proxy import TcpProxy
 from tests.platforms.wechat_platform import (
@@ -119,7 +120,7 @@ class _WeChat(Webhook):
         self.fake.errors.append({"limited": 45011, "busy": -1, "refused": 40003}[how])
 
     def hurry(self, patch: pytest.MonkeyPatch) -> None:
-        patch.setattr(api, "TRY_SECONDS", 0.5)
+        patch.setattr(calls, "TRY_SECONDS", 0.5)
         patch.setattr(active, "_LIMITED_SECONDS", 0.2)
 
     def expire_tokens(self) -> None:
