@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-LEAST = 0.34
+LEAST = 0.4
 """Below this cosine nothing is clear."""
 MARGIN = 0.10
 """How far the best must be above the second."""
@@ -38,7 +38,7 @@ class Similarity:
         users = Counter(gram for each in counted.values() for gram in {gram for grams in each for gram in grams})
         names = max(len(counted), 1)
         self._rarity = {gram: _rarity(names, used) for gram, used in users.items()}
-        self._unknown = _rarity(names, 0)
+        self._unknown = _rarity(names, 1)  # as rare as what one name alone uses
         self._owners: list[str] = []
         self._postings: dict[str, list[tuple[int, float]]] = {}
         for name, documents in counted.items():
