@@ -24,8 +24,9 @@ from memory.speaker import voiced
 from memory.store import ConversationStore, FileInfo
 from memory.summary import Standing, Summary, SummarySettings, due, reaching, target
 from memory.tail import MAX_ITEMS
-from memory.tokens import message_tokens
+from memory.tokens import forget_texts, message_tokens
 from memory.window import Window, WindowSettings, build_window
+from memory.yamlform import forget_items
 
 log = logging.getLogger("sanqiao.memory")
 
@@ -122,6 +123,8 @@ class Memory:
         self.generations.forget(user)
         await self._backlog.forget(user)
         erased = await self._store.run(lambda: self._eraser.erase(user))
+        forget_items()
+        forget_texts()
         gone = True
         if self._short_term is not None:
             for conversation in erased.touched:

@@ -6,7 +6,7 @@ left at the end is no item, and a repeat of an item shortly before it is ignored
 
 import os
 import re
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Self
@@ -52,9 +52,9 @@ class Piece:
     torn: bool = False
 
 
-def _read(raw: bytes, offset: int) -> Turn | None:
+def _read(raw: bytes, offset: int, length: int) -> Turn | None:
     try:
-        turn = read_item(raw)
+        turn = read_item(raw, length)
     except NotAnItem:
         return None
     return turn if turn.id else replace(turn, id=f"hand-{offset:x}-{crc32(raw):08x}")
@@ -62,7 +62,7 @@ def _read(raw: bytes, offset: int) -> Turn | None:
 
 def _piece(offset: int, raw: bytes) -> Piece:
     length = sealed(raw)
-    turn = _read(raw, offset)
+    turn = _read(raw, offset, length)
     ours = length == len(raw) and raw.endswith(b"\n") and turn is not None and turn.n >= 0
     return Piece(offset, raw, offset + (length or (len(raw) if turn else 0)), turn, ours)
 
@@ -160,22 +160,26 @@ def _answers(turn: Turn) -> bool:
     return turn.role is Role.ASSISTANT and not turn.tool_calls and turn.to is not None
 
 
+def _count(counts: dict[str, int], name: str, by: int) -> None:
+    number = counts.get(name, 0) + by
+    if number:
+        counts[name] = number
+    else:
+        del counts[name]
+
+
 class _Recent:
     """The ids and answered questions among some neighbouring turns."""
 
     def __init__(self) -> None:
-        self._ids: Counter[str] = Counter()
-        self._answered: Counter[str] = Counter()
+        self._ids: dict[str, int] = {}
+        self._answered: dict[str, int] = {}
 
     def count(self, turn: Turn, by: int) -> None:
-        for name in {turn.id, *turn.ids}:
-            self._ids[name] += by
-            if not self._ids[name]:
-                del self._ids[name]
-        if _answers(turn) and turn.to is not None:
-            self._answered[turn.to] += by
-            if not self._answered[turn.to]:
-                del self._answered[turn.to]
+        for name in {turn.id, *turn.ids} if turn.ids else (turn.id,):
+            _count(self._ids, name, by)
+        if turn.to is not None and _answers(turn):
+            _count(self._answered, turn.to, by)
 
     def repeated(self, turn: Turn) -> bool:
         return turn.id in self._ids or (

@@ -113,6 +113,11 @@ def _count(text: str) -> int:
 _remembered = lru_cache(maxsize=4096)(_count)
 
 
+def forget_texts() -> None:
+    """No text that was counted stays in memory."""
+    _remembered.cache_clear()
+
+
 def _ascii(text: str) -> float:
     """Tokens of an ASCII text: words (also inside camelCase), odd pairs in them, digits, line breaks, punctuation."""
     pieces = _PIECE.findall(text)

@@ -8,6 +8,7 @@ import json
 import re
 import zlib
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 
 from memory.conversation import Role, ToolCall, Turn
@@ -16,6 +17,9 @@ from memory.handwritten import NotAnItem, read_by_hand
 ITEM_START = b"- "
 BOUNDARY = b"\n- "
 """Only where an item ends and the next begins: texts are indented, every other field is one line."""
+
+_REMEMBERED_BYTES = 2000
+"""Longer items are read anew each time, so that what is remembered stays within some 16 MB."""
 
 _META = b"\n  meta: {"
 _SEAL = len(b', "crc": "89abcdef"}\n')
@@ -107,14 +111,16 @@ def sealed(raw: bytes) -> int:
     return min(len(item), len(raw)) if seal[10:18] == b"%08x" % crc else 0
 
 
-def read_item(raw: bytes) -> Turn:
+def read_item(raw: bytes, length: int | None = None) -> Turn:
     """The turn an item holds. An item without `meta` gives empty `id` and `at`, and -1 for `n` and `epoch`.
 
-    Raises NotAnItem.
+    `length` is what `sealed` says of it, where known. Raises NotAnItem.
     """
-    length = sealed(raw)
+    if length is None:
+        length = sealed(raw)
     if length:
-        turn = _strict(raw[:length])
+        item = raw[:length]
+        turn = _remembered(item) if length <= _REMEMBERED_BYTES else _strict(item)
         if turn is not None:
             return turn
         raw = raw[:length]
@@ -128,6 +134,15 @@ def _strict(item: bytes) -> Turn | None:
         return None
     role, text, fields = parts
     return _turn(_ROLES[role], text, fields)
+
+
+_remembered = lru_cache(maxsize=2048)(_strict)
+"""One message has the same items read several times: for its window, for its summary, for the next message's window."""
+
+
+def forget_items() -> None:
+    """No text that was read stays in memory."""
+    _remembered.cache_clear()
 
 
 def read_sealed(item: bytes) -> tuple[str, str, dict[str, Any]] | None:
@@ -174,6 +189,8 @@ def _optional(value: Any) -> str | None:
 
 
 def _number(value: Any) -> int:
+    if type(value) is int and value >= 0:
+        return value
     if isinstance(value, str) and re.fullmatch("[0-9]{1,15}", value):
         return int(value)
     return value if isinstance(value, int) and value >= 0 else -1
@@ -181,7 +198,7 @@ def _number(value: Any) -> int:
 
 def _calls(value: Any) -> tuple[ToolCall, ...]:
     """Calls in their right form; others are left out."""
-    found = []
+    found: list[ToolCall] = []
     for call in value if isinstance(value, list) else ():
         parts = [call.get(key) for key in ("id", "name", "arguments")] if isinstance(call, dict) else [None]
         if all(isinstance(part, str) for part in parts):
@@ -193,22 +210,23 @@ def _turn(role: Role, text: str, fields: dict[str, Any]) -> Turn:
     """A turn of what stands beside the text; fields of a wrong type count as absent."""
     meta = fields.get("meta")
     meta = meta if isinstance(meta, dict) else {}
-    ids = meta.get("ids")
+    ids, calls, stopped = meta.get("ids"), fields.get("tool_calls"), meta.get("stopped")
+    id, at, to, user, model = map(_optional, map(meta.get, ("id", "at", "to", "user", "model")))
     return Turn(
         role=role,
         text=text,
-        id=_optional(meta.get("id")) or "",
-        at=_optional(meta.get("at")) or "",
+        id=id or "",
+        at=at or "",
         n=_number(meta.get("n")),
         epoch=_number(meta.get("epoch")),
-        to=_optional(meta.get("to")),
+        to=to,
         ids=tuple(part for part in ids if isinstance(part, str)) if isinstance(ids, list) else (),
         name=_optional(fields.get("name")),
-        user=_optional(meta.get("user")),
-        tool_calls=_calls(fields.get("tool_calls")),
+        user=user,
+        tool_calls=_calls(calls) if calls else (),
         call=_optional(fields.get("call")),
-        model=_optional(meta.get("model")),
-        stopped=meta.get("stopped") in (True, "true"),
+        model=model,
+        stopped=stopped is True or stopped == "true",
     )
 
 
