@@ -133,12 +133,12 @@ class App:
         for name, entry in self.live.current.enabled_channels().items():
             if serve or entry.kind == "web":
                 self._channels[name] = make_channel(
-                    name, entry, self._pipeline.accept, self._shelf, self._text, clock=self._clock
+                    name, entry, self._pipeline.intake.accept, self._shelf, self._text, clock=self._clock
                 )
         if serve:
             await self._listen()
             await self._pipeline.recover()  # without platforms nobody could be sent what waits for them
-        self._pipeline.open()
+        self._pipeline.intake.open()
         self.live.on_change(self._settings_changed)
         background = [
             self.live.watch(),
@@ -178,7 +178,7 @@ class App:
             return min(max(end - time.monotonic(), 0.5), most)
 
         self._state = "draining"
-        self._pipeline.close()
+        self._pipeline.intake.close()
         await _all(channel.stop_receiving() for channel in self._channels.values())
         await self._pipeline.lanes.drain(left())
         await self._outbox.drain(left())

@@ -1,23 +1,16 @@
-"""The life of a message after its channel: stored, put into its lane, refused, run as a command, or answered."""
+"""The life of a message after the intake: refused, run as a command, or answered; then recorded and sent."""
 
-import asyncio
 import logging
 import random
 import sqlite3
-from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import replace
-from typing import Any
+from collections.abc import Callable, Mapping
 
 from agents.model import ModelError
 from channels.channel import Channel
 from channels.message import (
-    Admission,
     Answered,
     Failed,
-    GatewayClosed,
-    InboundMessage,
     Joined,
-    Notice,
     Progress,
     Routed,
     Silent,
@@ -25,32 +18,29 @@ from channels.message import (
 from gateway.answering import Answer, Answering, Question, QuestionTooLong, Stopper, user_turn
 from gateway.classifying import Routing
 from gateway.command_runner import CommandRunner
-from gateway.commands import parse
 from gateway.conversation_index import ConversationIndex
 from gateway.forgetting import Forgetting, Records
-from gateway.inbox import Duplicate, Group, Inbox, State, Stored
+from gateway.inbox import Group, Inbox, State, Stored
+from gateway.intake import Intake, Spawn
 from gateway.lane_states import LaneStates
 from gateway.lanes import RATE_LIMITED, Lanes, Waiting, Work
-from gateway.limits import OncePerMinute, RateLimit, refused_by_policy
+from gateway.limits import OncePerMinute
 from gateway.logs import log_failure
 from gateway.outbox import Outbox
 from gateway.renamed import conversation_with
-from gateway.router import LaneState, by_rules
+from gateway.router import LaneState
 from gateway.snapshot import Snapshots
 from gateway.summaries import Occasion, Summaries
 from memory.conversation import LaneKey
 from memory.errors import StoreError
 from memory.filters import FilterFailed
 from memory.memory import Memory
-from memory.sanitise import storable
 
 log = logging.getLogger("sanqiao.pipeline")
 
-Spawn = Callable[[Coroutine[Any, Any, None]], Any]
-
 
 class Pipeline:
-    """What channels hand messages to, and what answers them."""
+    """What the lanes hand their work to; it owns the intake before them and the forgetting beside them."""
 
     def __init__(
         self,
@@ -73,18 +63,24 @@ class Pipeline:
         self._channels = channels
         self._outbox = outbox
         self._summaries = summaries
-        self._spawn = spawn
         self._clock = clock
         self._states = LaneStates(inbox)
         self._routing = Routing(clock)
         self._answering = Answering(memory, clock)
         self._answers: dict[LaneKey, Stopper] = {}
-        self._rate = RateLimit()
         self._told = OncePerMinute()
+        self.intake = Intake(
+            inbox,
+            snapshots,
+            settled=self._settled,
+            put=self._put,
+            spawn=spawn,
+            clock=clock,
+        )
         self.lanes = Lanes(
             inbox,
             self._handle,
-            self._examine,
+            self.intake.examine,
             lambda: snapshots.now().merging,
             spawn=spawn,
             clock=clock,
@@ -102,72 +98,12 @@ class Pipeline:
         self._commands = CommandRunner(
             memory, self._states, index, stop_answer=self.stop_answer, forgetting=self.forgetting, clock=clock
         )
-        self._open = False
 
-    def open(self) -> None:
-        """From now on messages are taken."""
-        self._open = True
+    async def _settled(self, user: str) -> None:
+        await self.forgetting.settled(user)
 
-    def close(self) -> None:
-        """From now on no message is taken; what is in the lanes goes on."""
-        self._open = False
-
-    # ---- in
-
-    async def accept(self, message: InboundMessage) -> Admission:
-        """Stores a message durably and puts it into its lane. Raises GatewayClosed when it was not stored.
-
-        A caller that is cancelled meanwhile changes nothing: what is stored is also handled.
-        """
-        if not self._open:
-            raise GatewayClosed
-        outcome: list[Admission] = []
-        await asyncio.shield(self._spawn(self._store_or_not(message, outcome)))
-        if not outcome:
-            raise GatewayClosed
-        return outcome[0]
-
-    async def _store_or_not(self, message: InboundMessage, outcome: list[Admission]) -> None:
-        """What `accept` does, in a task of its own; `outcome` stays empty when the message was not stored."""
-        try:
-            outcome.append(await self._store(message))
-        except Exception as error:  # border of one message: the platform may deliver it again
-            log_failure(log, f"message not stored lane={message.lane}", error)
-
-    async def _store(self, message: InboundMessage) -> Admission:
-        await self.forgetting.settled(message.user)
-        if self._snapshots.now().settings.conversations.group_context == "shared":
-            message = message.in_shared_lane()
-        message = self._storable(message)
-        stored = await self._inbox.accept(message, self._clock())
-        if isinstance(stored, Duplicate):
-            log.info("duplicate entry=%s lane=%s state=%s", message.entry, message.lane, stored.state)
-            return Admission.DUPLICATE
-        log.info("accepted entry=%s lane=%s seq=%d", message.entry, message.lane, stored.seq)
-        self.lanes.put(self._examine(stored, fresh=True))
-        return Admission.ACCEPTED
-
-    def _storable(self, message: InboundMessage) -> InboundMessage:
-        text = storable(message.text)
-        if len(text.encode()) > self._snapshots.now().settings.limits.max_text_bytes:
-            return replace(message, text="", notice=Notice.TOO_LONG)
-        return replace(message, text=text, name=storable(message.name))
-
-    def _examine(self, stored: Stored, *, fresh: bool = False) -> Waiting:
-        """What a message is: something to refuse, a command, or talk. Only a fresh one counts for the rate."""
-        message, snapshot = stored.message, self._snapshots.now()
-        if refused_by_policy(message, snapshot.entry(message.entry)):
-            return Waiting(stored, refusal="refused-dm")
-        per_minute = snapshot.settings.limits.messages_per_minute
-        if fresh and not self._rate.allows(message.user, per_minute, stored.accepted_at):
-            return Waiting(stored, refusal=RATE_LIMITED)
-        if message.notice:
-            return Waiting(stored, refusal=message.notice)
-        command = parse(message.text)
-        if command:
-            return Waiting(stored, command=command)
-        rule = by_rules(message.text, snapshot.rules)
-        return Waiting(stored, rule=rule.agent if rule else None)
+    def _put(self, waiting: Waiting) -> None:
+        self.lanes.put(waiting)
 
     # ---- through
 
@@ -266,7 +202,7 @@ class Pipeline:
             agent, reason = snapshot.agents.get(chosen.agent), chosen.reason
             conversation = await conversation_with(self._memory, message.lane, agent)
             await self._inbox.take(group, conversation, reason, now)
-        log.info("routed conversation=%s reason=%s", conversation, reason)
+        log.info("routed conversation=%s reason=%s", conversation, reason.partition("：")[0])
         turn = await user_turn(group, agent, snapshot, now)
         if turn is None:
             return None

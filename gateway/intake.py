@@ -1,0 +1,107 @@
+"""The way in: a message is stored durably, then looked at, then put into its lane."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import replace
+from typing import Any
+
+from channels.message import Admission, GatewayClosed, InboundMessage, Notice
+from gateway.commands import parse
+from gateway.inbox import Duplicate, Inbox, Stored
+from gateway.lanes import RATE_LIMITED, Waiting
+from gateway.limits import RateLimit, refused_by_policy
+from gateway.logs import log_failure
+from gateway.router import by_rules
+from gateway.snapshot import Snapshots
+from memory.sanitise import storable
+
+log = logging.getLogger("sanqiao.intake")
+
+Spawn = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
+
+
+class Intake:
+    """What channels hand messages to. `settled` waits while a person is being forgotten; `put` is the lanes'."""
+
+    def __init__(
+        self,
+        inbox: Inbox,
+        snapshots: Snapshots,
+        *,
+        settled: Callable[[str], Awaitable[None]],
+        put: Callable[[Waiting], None],
+        spawn: Spawn,
+        clock: Callable[[], float],
+    ) -> None:
+        self._inbox = inbox
+        self._snapshots = snapshots
+        self._settled = settled
+        self._put = put
+        self._spawn = spawn
+        self._clock = clock
+        self._rate = RateLimit()
+        self._open = False
+
+    def open(self) -> None:
+        """From now on messages are taken."""
+        self._open = True
+
+    def close(self) -> None:
+        """From now on no message is taken; what is in the lanes goes on."""
+        self._open = False
+
+    async def accept(self, message: InboundMessage) -> Admission:
+        """Stores a message durably and puts it into its lane. Raises GatewayClosed when it was not stored.
+
+        A caller that is cancelled meanwhile changes nothing: what is stored is also handled.
+        """
+        if not self._open:
+            raise GatewayClosed
+        outcome: list[Admission] = []
+        await asyncio.shield(self._spawn(self._store_or_not(message, outcome)))
+        if not outcome:
+            raise GatewayClosed
+        return outcome[0]
+
+    async def _store_or_not(self, message: InboundMessage, outcome: list[Admission]) -> None:
+        """What `accept` does, in a task of its own; `outcome` stays empty when the message was not stored."""
+        try:
+            outcome.append(await self._store(message))
+        except Exception as error:  # border of one message: the platform may deliver it again
+            log_failure(log, f"message not stored lane={message.lane}", error)
+
+    async def _store(self, message: InboundMessage) -> Admission:
+        await self._settled(message.user)
+        if self._snapshots.now().settings.conversations.group_context == "shared":
+            message = message.in_shared_lane()
+        message = self._storable(message)
+        stored = await self._inbox.accept(message, self._clock())
+        if isinstance(stored, Duplicate):
+            log.info("duplicate entry=%s lane=%s state=%s", message.entry, message.lane, stored.state)
+            return Admission.DUPLICATE
+        log.info("accepted entry=%s lane=%s seq=%d", message.entry, message.lane, stored.seq)
+        self._put(self.examine(stored, fresh=True))
+        return Admission.ACCEPTED
+
+    def _storable(self, message: InboundMessage) -> InboundMessage:
+        text = storable(message.text)
+        if len(text.encode()) > self._snapshots.now().settings.limits.max_text_bytes:
+            return replace(message, text="", notice=Notice.TOO_LONG)
+        return replace(message, text=text, name=storable(message.name))
+
+    def examine(self, stored: Stored, *, fresh: bool = False) -> Waiting:
+        """What a message is: something to refuse, a command, or talk. Only a fresh one counts for the rate."""
+        message, snapshot = stored.message, self._snapshots.now()
+        if refused_by_policy(message, snapshot.entry(message.entry)):
+            return Waiting(stored, refusal="refused-dm")
+        per_minute = snapshot.settings.limits.messages_per_minute
+        if fresh and not self._rate.allows(message.user, per_minute, stored.accepted_at):
+            return Waiting(stored, refusal=RATE_LIMITED)
+        if message.notice:
+            return Waiting(stored, refusal=message.notice)
+        command = parse(message.text)
+        if command:
+            return Waiting(stored, command=command)
+        rule = by_rules(message.text, snapshot.rules)
+        return Waiting(stored, rule=rule.agent if rule else None)
