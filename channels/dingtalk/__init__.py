@@ -1,1 +1,1 @@
-"""DingTalk (钉钉): stream or HTTP events in, session replies or robot API calls out."""
+"""DingTalk (钉钉): events by long connection or HTTP in, session replies or robot API calls out."""

@@ -1,4 +1,4 @@
-"""Calls to DingTalk: the application's token, the robot API, session webhooks, stream tickets.
+"""Calls to DingTalk: the application's token, the robot API, session webhooks, tickets of the long connection.
 
 Own calls, because those of dingtalk-stream 0.24.3 ask for the token on the event loop, without a time limit, keep a
 token that was revoked until it would have ended, and look at no `errcode`.
@@ -91,7 +91,7 @@ class DingTalkApi:
         return text_at(await self._call("/v1.0/robot/groupMessages/send", body), "processQueryKey")
 
     async def open_connection(self, subscriptions: list[dict[str, str]]) -> Object:
-        """Asks where to connect for the stream; the answer's `ticket` is a secret. Raises ApiError."""
+        """Asks where to connect for the long connection; the answer's `ticket` is a secret. Raises ApiError."""
         body = {
             "clientId": self._settings.client_id,
             "clientSecret": self._settings.client_secret.get_secret_value(),

@@ -1,4 +1,4 @@
-"""The DingTalk channel: one application's robot, its messages by stream or HTTP, its answers by webhook or API."""
+"""The DingTalk channel: one application's robot, its messages by long connection or HTTP, its answers by webhook or API."""
 
 import logging
 import random
@@ -12,10 +12,10 @@ from channels.dingtalk.api import DingTalkApi
 from channels.dingtalk.callback import Callback
 from channels.dingtalk.delivery import Delivery
 from channels.dingtalk.frame import Frame
+from channels.dingtalk.long_connection import LongConnection
 from channels.dingtalk.render import PART_BYTES
 from channels.dingtalk.robot_message import Robot, read_message
 from channels.dingtalk.settings import DingTalkSettings
-from channels.dingtalk.stream import Stream
 from channels.health import Troubles
 from channels.json_values import Object
 from channels.message import GatewayClosed, InboundMessage, Part, Progress
@@ -50,7 +50,7 @@ class DingTalkChannel:
         self._troubles = Troubles(name, clock)
         self._api = DingTalkApi(settings, self._troubles, clock=clock)
         self._delivery = Delivery(self._api, self._troubles, settings.oapi_base_url, clock=clock, rng=rng)
-        self._stream = Stream(self._api, settings, name, self._troubles, self._on_frame, rng=rng)
+        self._connection = LongConnection(self._api, settings, name, self._troubles, self._on_frame, rng=rng)
         self._callback = Callback(settings.client_secret.get_secret_value(), name, self._take, clock=clock)
         self._closed = False
 
@@ -77,7 +77,7 @@ class DingTalkChannel:
     async def run(self) -> None:
         """In stream mode, receives until stopped or cancelled."""
         if not self._http_mode:
-            await self._stream.run()
+            await self._connection.run()
 
     async def send(self, part: Part) -> str:
         """Answers the part's message. Raises SendError."""
@@ -87,9 +87,9 @@ class DingTalkChannel:
         """Nothing is shown while an answer is being made."""
 
     async def stop_receiving(self) -> None:
-        """Closes the stream; the callback answers 503 from now on."""
+        """Closes the long connection; the callback answers 503 from now on."""
         self._closed = True
-        await self._stream.stop()
+        await self._connection.stop()
 
     async def close(self) -> None:
         """Releases the session."""
@@ -111,7 +111,7 @@ class DingTalkChannel:
         _log.info("dingtalk_message entry=%s lane=%s admission=%s", self._name, message.lane, admission)
 
     async def _on_frame(self, frame: Frame) -> bool:
-        """One robot message of the stream: False leaves it unacknowledged."""
+        """One robot message of the long connection: False leaves it unacknowledged."""
         data = frame.message()
         if data is None:
             _log.warning("dingtalk_unreadable_message entry=%s characters=%d", self._name, len(frame.data))

@@ -1,4 +1,4 @@
-"""Frames of the stream: JSON text in, JSON text of the acknowledgement out. Pure.
+"""Frames of the long connection: JSON text in, JSON text of the acknowledgement out. Pure.
 
 opensource.dingtalk.com, Stream 模式协议: `data` is a JSON text inside the JSON, in both directions.
 """

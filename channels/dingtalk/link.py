@@ -1,4 +1,4 @@
-"""One WebSocket of the stream: frames are read, robot messages stored, each frame acknowledged where it came from."""
+"""One WebSocket of the long connection: frames are read, robot messages stored, each frame acknowledged where it came from."""
 
 import asyncio
 import contextlib
@@ -8,8 +8,11 @@ from collections.abc import Awaitable, Callable
 import aiohttp
 
 from channels.dingtalk.frame import Frame, acknowledgement, read_frame
+from channels.reconnecting import Work
 
 _log = logging.getLogger("sanqiao.channels.dingtalk")
+
+_MOST_AT_ONCE = 256
 
 Handle = Callable[[Frame], Awaitable[bool]]
 """Takes one robot message; True when it is stored (or not wanted), False when it is not."""
@@ -18,26 +21,15 @@ Handle = Callable[[Frame], Awaitable[bool]]
 class Link:
     """Reads one socket from `start` until it ends or is closed; never ends with an exception.
 
-    A robot message is acknowledged once it is stored and never waits for its answer. `free` bounds how many are being
-    stored: when the store is slow, the platform is read more slowly.
+    A robot message is acknowledged once it is stored and never waits for its answer.
     """
 
-    def __init__(
-        self,
-        socket: aiohttp.ClientWebSocketResponse,
-        entry: str,
-        handle: Handle,
-        free: asyncio.Semaphore,
-        now: Callable[[], float],
-    ) -> None:
+    def __init__(self, socket: aiohttp.ClientWebSocketResponse, entry: str, handle: Handle) -> None:
         self._socket = socket
         self._entry = entry
         self._handle = handle
-        self._free = free
-        self._now = now
-        self._work: set[asyncio.Task[None]] = set()
+        self._work = Work(f"dingtalk-message-{entry}", _MOST_AT_ONCE)
         self._reader: asyncio.Task[None] | None = None
-        self.opened_at = now()
         self.over = asyncio.Event()
         self.reason = ""
         self.told_to_leave = False
@@ -46,20 +38,12 @@ class Link:
         """Begins to read. `over` is set when another connection is needed, because this one ends or ended."""
         self._reader = asyncio.create_task(self._read(), name=f"dingtalk-read-{self._entry}")
 
-    def seconds(self) -> float:
-        """How long the socket has been open."""
-        return self._now() - self.opened_at
-
     async def close(self, grace: float) -> None:
         """Reads no more, lets what is being stored be acknowledged for `grace` seconds, and closes."""
         if self._reader is not None:
             self._reader.cancel()
             await asyncio.gather(self._reader, return_exceptions=True)
-        if self._work:
-            await asyncio.wait(self._work, timeout=grace)
-        for task in self._work:
-            task.cancel()
-        await asyncio.gather(*self._work, return_exceptions=True)
+        await self._work.settle(grace)
         await self._socket.close()
 
     async def _read(self) -> None:
@@ -86,18 +70,11 @@ class Link:
             self.told_to_leave = True
             self.over.set()
         elif frame.is_robot_message:
-            await self._free.acquire()
-            task = asyncio.create_task(self._take(frame), name=f"dingtalk-message-{self._entry}")
-            self._work.add(task)
-            task.add_done_callback(self._done)
+            await self._work.begin(lambda: self._take(frame))
         else:
             if frame.type != "SYSTEM":
                 _log.info("dingtalk_unused_frame entry=%s type=%r", self._entry, frame.type[:40])
             await self._socket.send_str(acknowledgement(frame))
-
-    def _done(self, task: asyncio.Task[None]) -> None:
-        self._work.discard(task)
-        self._free.release()
 
     async def _take(self, frame: Frame) -> None:
         """Has one message stored, then acknowledges it. What was not stored is not acknowledged: it may come again."""

@@ -1,4 +1,4 @@
-"""Asks DingTalk whether an application can be used from here: its token and, for the stream, where to connect."""
+"""Asks DingTalk whether an application can be used from here: its token and, for the long connection, where to connect."""
 
 import time
 

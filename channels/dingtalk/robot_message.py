@@ -1,6 +1,6 @@
 """A robot message of DingTalk comes in, an `InboundMessage` goes out, or None for what is not for us. Pure.
 
-The `data` of a stream frame and the body of an HTTP callback are the same object (open.dingtalk.com, 机器人接收消息).
+The `data` of a frame and the body of an HTTP callback are the same object (open.dingtalk.com, 机器人接收消息).
 What the platform has authenticated is still untrusted in its shape: any JSON is read without an exception.
 """
 
@@ -32,7 +32,7 @@ class Robot:
 def read_message(message: Object, robot: Robot, delivery: str = "") -> InboundMessage | None:
     """The message for the robot, or None: a robot's, not addressed, without ids.
 
-    `delivery` is the id of the stream frame, which stands in for a missing `msgId`.
+    `delivery` is the id of the frame, which stands in for a missing `msgId`.
     """
     number, chat = text_at(message, "msgId") or delivery, text_at(message, "conversationId")
     sender, staff = text_at(message, "senderId"), text_at(message, "senderStaffId")

@@ -9,22 +9,26 @@ from channels.feishu.api import ApiError, FeishuApi
 from channels.feishu.codes import Remedy
 from channels.feishu.settings import FeishuSettings
 from channels.json_values import Object, int_at, object_at, text_at
+from channels.reconnecting import Disconnected, Pauses
 
 _PATH = "/callback/ws/endpoint"
 _TOO_MANY = (1000040350,)
 
 
-class ConnectFailed(Exception):
+class ConnectFailed(Disconnected):
     """No connection now. The message is for logs: no address, for it holds the ticket.
 
     `detail` is what an admin reads (Chinese, with the remedy).
     """
 
     detail = "与飞书的长连接断开，正在重连；请检查网络与 api-base-url"
+    pauses = Pauses(0.2, 60.0)
 
 
 class ConnectRefused(ConnectFailed):
     """The platform refuses this app: credentials, rights or the number of connections. An admin must mend it."""
+
+    pauses = Pauses(1.0, 60.0)
 
     def __init__(self, code: int) -> None:
         super().__init__(f"refused with code {code}")
@@ -76,10 +80,9 @@ async def ask_endpoint(api: FeishuApi, settings: FeishuSettings) -> Endpoint:
     )
 
 
-def refused_handshake(headers: Mapping[str, str] | None) -> ConnectFailed:
+def refused_handshake(reason: str, told: Mapping[str, str]) -> ConnectFailed:
     """What the headers `Handshake-Autherrcode` and `Handshake-Status` of a refused handshake mean."""
-    told = headers or {}
     code = told.get("Handshake-Autherrcode") or told.get("Handshake-Status") or ""
     if code.isascii() and code.isdigit() and len(code) < 12:
         return ConnectRefused(int(code))
-    return ConnectFailed("handshake refused")
+    return ConnectFailed(reason)

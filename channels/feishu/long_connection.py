@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import json
 import logging
-import math
 import random
 import time
 from collections.abc import Awaitable, Callable
@@ -17,32 +16,22 @@ from dataclasses import replace
 
 import aiohttp
 
-from channels.calls import TRY_SECONDS
 from channels.feishu.api import FeishuApi
 from channels.feishu.chunks import Chunks
-from channels.feishu.endpoint import (
-    ConnectFailed,
-    ConnectRefused,
-    Endpoint,
-    ask_endpoint,
-    ping_interval,
-    refused_handshake,
-)
+from channels.feishu.endpoint import ConnectFailed, ask_endpoint, ping_interval, refused_handshake
 from channels.feishu.frame import CONTROL, Frame, FrameError
 from channels.feishu.settings import FeishuSettings
 from channels.health import Troubles
 from channels.json_values import load_object
+from channels.reconnecting import GRACE_SECONDS, HandshakeFailed, Reconnecting, Work, open_socket
 
 _log = logging.getLogger("sanqiao.channels.feishu")
 
 Handle = Callable[[bytes], Awaitable[bool]]
 """Takes one event's payload; True when it is stored (or not wanted), False when it should be delivered again."""
 
-FIRST_PAUSE, FIRST_PAUSE_REFUSED, LONGEST_PAUSE = 0.2, 1.0, 60.0
-STABLE_SECONDS = 10.0
 _MOST_AT_ONCE = 512
 _MOST_MESSAGE = 64 << 20
-_STOP_SECONDS = 0.5
 
 
 class LongConnection:
@@ -61,115 +50,44 @@ class LongConnection:
         self._api = api
         self._settings = settings
         self._entry = entry
-        self._troubles = troubles
         self._handle = handle
-        self._rng = rng
         self._chunks = Chunks()
-        self._stopping = asyncio.Event()
-        self._idle = asyncio.Event()
-        self._idle.set()
-        self._work: set[asyncio.Task[None]] = set()
-        self._free = asyncio.Semaphore(_MOST_AT_ONCE)
-        self._opened_at = math.inf
+        self._work = Work(f"feishu-event-{entry}", _MOST_AT_ONCE)
         self._interval = 120.0
         self._interval_changed = asyncio.Event()
+        hello = "正在与飞书建立长连接"
+        self._life = Reconnecting(
+            "feishu", entry, troubles, self._serve, self._work.settle, hello=hello, lost=ConnectFailed, rng=rng
+        )
 
     async def run(self) -> None:
         """Connects, serves and connects again, until `stop`."""
-        self._idle.clear()
-        try:
-            await self._keep_connected()
-        finally:
-            self._idle.set()
-
-    async def _keep_connected(self) -> None:
-        self._troubles.report("connection", "正在与飞书建立长连接", logging.INFO)
-        failures = 0
-        while not self._stopping.is_set():
-            self._opened_at = math.inf
-            try:
-                await self._until_stopped(self._connect_and_serve())
-                error = ConnectFailed("closed")
-            except ConnectFailed as failed:
-                error = failed
-            except Exception as failed:  # border: the one task that keeps this connection
-                _log.exception("feishu_connection_error entry=%s", self._entry)
-                error = ConnectFailed(type(failed).__name__)
-            if self._stopping.is_set():
-                break
-            # A server that takes connections only to close them must not be asked five times a second.
-            failures = 0 if time.monotonic() - self._opened_at >= STABLE_SECONDS else failures
-            pause = self._pause(failures, error)
-            failures += 1
-            self._note(error, pause)
-            await self._until_stopped(asyncio.sleep(pause))
+        await self._life.run()
 
     async def stop(self) -> None:
-        """Reads no more, lets what is being stored be acknowledged for a moment, and closes; well under a second."""
-        self._stopping.set()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(2 * _STOP_SECONDS):
-                await self._idle.wait()
-        for task in self._work:
-            task.cancel()
-        await asyncio.gather(*self._work, return_exceptions=True)
+        """Reads no more, lets what is being stored be acknowledged for a moment, and closes."""
+        await self._life.stop()
 
-    def _pause(self, failures: int, error: ConnectFailed) -> float:
-        first = FIRST_PAUSE_REFUSED if isinstance(error, ConnectRefused) else FIRST_PAUSE
-        longest = min(LONGEST_PAUSE, first * 2.0 ** min(failures, 20))
-        return longest * (0.5 + 0.5 * self._rng())
-
-    def _note(self, error: ConnectFailed, pause: float) -> None:
-        _log.warning("feishu_disconnected entry=%s reason=%r again_in=%.1f", self._entry, str(error), pause)
-        self._troubles.report("connection", error.detail)
-
-    async def _until_stopped(self, work: Awaitable[None]) -> None:
-        """Awaits `work`, but cancels it as soon as the connection is to stop."""
-        task = asyncio.ensure_future(work)
-        stopping = asyncio.create_task(self._stopping.wait())
-        try:
-            await asyncio.wait((task, stopping), return_when=asyncio.FIRST_COMPLETED)
-            if task.done():
-                task.result()
-        finally:
-            stopping.cancel()
-            task.cancel()
-            await asyncio.gather(task, stopping, return_exceptions=True)
-
-    async def _connect_and_serve(self) -> None:
+    async def _serve(self) -> None:
+        """One connection from handshake to loss. Raises ConnectFailed."""
         endpoint = await ask_endpoint(self._api, self._settings)
         self._interval = endpoint.ping_interval
-        socket = await self._connect(endpoint)
-        self._opened_at = time.monotonic()
-        self._troubles.clear("connection")
-        _log.info("feishu_connected entry=%s", self._entry)
+        try:
+            socket = await open_socket(
+                self._api.session, endpoint.url, proxy=self._settings.proxy, most_bytes=_MOST_MESSAGE
+            )
+        except HandshakeFailed as error:
+            raise refused_handshake(str(error), error.headers) from error
+        self._life.opened()
         pings = asyncio.create_task(self._ping(socket, endpoint.service), name=f"feishu-ping-{self._entry}")
         try:
             await self._read(socket)
         finally:
             pings.cancel()
             await asyncio.gather(pings, return_exceptions=True)
-            if self._stopping.is_set() and self._work:
-                await asyncio.wait(self._work, timeout=_STOP_SECONDS)
+            if self._life.stopping:
+                await self._work.settle(GRACE_SECONDS)
             await socket.close()
-
-    async def _connect(self, endpoint: Endpoint) -> aiohttp.ClientWebSocketResponse:
-        """Opens the socket. The errors of aiohttp quote the address, which holds the ticket: they are not passed on."""
-        try:
-            async with asyncio.timeout(TRY_SECONDS):
-                return await self._api.session.ws_connect(
-                    endpoint.url,
-                    max_msg_size=_MOST_MESSAGE,
-                    timeout=aiohttp.ClientWSTimeout(ws_close=_STOP_SECONDS / 2),
-                    proxy=self._settings.proxy or None,
-                )
-        except aiohttp.WSServerHandshakeError as error:
-            refusal = refused_handshake(error.headers)
-        except TimeoutError:
-            refusal = ConnectFailed("handshake timed out")
-        except (aiohttp.ClientError, OSError) as error:
-            refusal = ConnectFailed(type(error).__name__)
-        raise refusal
 
     async def _ping(self, socket: aiohttp.ClientWebSocketResponse, service: int) -> None:
         """The first ping at once; the server's pong is what keeps `_read` patient."""
@@ -207,20 +125,13 @@ class LongConnection:
         payload = self._chunks.add(frame, time.monotonic())
         if payload is None:
             return
-        await self._free.acquire()  # when the store is slow, the platform is read more slowly
-        task = asyncio.create_task(self._take(socket, frame, payload), name=f"feishu-event-{self._entry}")
-        self._work.add(task)
-        task.add_done_callback(self._done)
+        await self._work.begin(lambda: self._take(socket, frame, payload))
 
     def _on_config(self, payload: bytes) -> None:
         interval = ping_interval(load_object(payload) or {}, self._interval)
         if interval != self._interval:
             self._interval = interval
             self._interval_changed.set()
-
-    def _done(self, task: asyncio.Task[None]) -> None:
-        self._work.discard(task)
-        self._free.release()
 
     async def _take(self, socket: aiohttp.ClientWebSocketResponse, frame: Frame, payload: bytes) -> None:
         """Has one event stored, then acknowledges it: the same frame sent back."""

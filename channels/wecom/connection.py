@@ -8,16 +8,16 @@ import asyncio
 import contextlib
 import logging
 import random
-import time
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
 
 import aiohttp
 
 from channels.health import Troubles
+from channels.reconnecting import GRACE_SECONDS, HandshakeFailed, Reconnecting, Work, open_socket
 from channels.wecom.exchange import AckMissing, ConnectionLost, Exchange
 from channels.wecom.frame import PING, SUBSCRIBE, Frame, decode
-from channels.wecom.losses import Backoff, Loss, Refused, TakenOver
+from channels.wecom.losses import Loss, Refused, TakenOver
 from channels.wecom.settings import WeComBotSettings
 
 _log = logging.getLogger("sanqiao.channels.wecom")
@@ -25,11 +25,9 @@ _log = logging.getLogger("sanqiao.channels.wecom")
 Handle = Callable[[Frame], Awaitable[None]]
 """Takes one callback of the server."""
 
-CONNECT_SECONDS = 10.0
 PING_SECONDS = 30.0
 _MOST_AT_ONCE = 512
 _MOST_MESSAGE = 8 << 20
-_STOP_SECONDS = 0.5
 
 
 class LongConnection:
@@ -46,18 +44,15 @@ class LongConnection:
     ) -> None:
         self._settings = settings
         self._entry = entry
-        self._troubles = troubles
         self._handle = handle
-        self._backoff = Backoff(rng)
-        self._stopping = asyncio.Event()
-        self._idle = asyncio.Event()
-        self._idle.set()
         self._subscribed = asyncio.Event()
-        self._subscribed_at = 0.0
         self._exchange: Exchange | None = None
-        self._work: set[asyncio.Task[None]] = set()
-        self._free = asyncio.Semaphore(_MOST_AT_ONCE)
-        self._troubles.report("connection", "正在与企业微信建立长连接", logging.INFO)
+        self._work = Work(f"wecom-callback-{entry}", _MOST_AT_ONCE)
+        hello = "正在与企业微信建立长连接"
+        self._life = Reconnecting(
+            "wecom", entry, troubles, self._serve, self._work.settle, hello=hello, lost=Loss, rng=rng
+        )
+        self._life.announce()
 
     # ---- for those who send
 
@@ -87,61 +82,24 @@ class LongConnection:
 
     async def run(self) -> None:
         """Connects, serves and connects again, until `stop`."""
-        self._idle.clear()
-        try:
-            await self._keep_connected()
-        finally:
-            self._idle.set()
+        await self._life.run()
 
     async def stop(self) -> None:
         """Closes the connection, after a moment for what is being stored."""
-        self._stopping.set()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(4 * _STOP_SECONDS):
-                await self._idle.wait()
-        for task in self._work:
-            task.cancel()
-        await asyncio.gather(*self._work, return_exceptions=True)
+        await self._life.stop()
 
-    async def _keep_connected(self) -> None:
-        async with aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session:
-            while not self._stopping.is_set():
-                self._subscribed_at = 0.0
-                loss = await self._until_lost(session)
-                if self._stopping.is_set():
-                    return
-                lasted = time.monotonic() - self._subscribed_at if self._subscribed_at else 0.0
-                pause = self._backoff.pause(loss, lasted)
-                _log.warning("wecom_disconnected entry=%s reason=%r again_in=%.1f", self._entry, str(loss), pause)
-                self._troubles.report("connection", loss.detail)
-                await self._until_stopped(asyncio.sleep(pause))
-
-    async def _until_lost(self, session: aiohttp.ClientSession) -> Loss:
-        try:
-            await self._until_stopped(self._connect_and_serve(session))
-        except Loss as loss:
-            return loss
-        except Exception as error:  # border: the one task that keeps this connection
-            _log.exception("wecom_connection_error entry=%s", self._entry)
-            return Loss(type(error).__name__)
-        return Loss("closed")
-
-    async def _until_stopped(self, work: Awaitable[None]) -> None:
-        """Awaits `work`, but cancels it as soon as the connection is to stop."""
-        task = asyncio.ensure_future(work)
-        stopping = asyncio.create_task(self._stopping.wait())
-        try:
-            await asyncio.wait((task, stopping), return_when=asyncio.FIRST_COMPLETED)
-            if task.done():
-                task.result()
-        finally:
-            stopping.cancel()
-            task.cancel()
-            await asyncio.gather(task, stopping, return_exceptions=True)
-
-    async def _connect_and_serve(self, session: aiohttp.ClientSession) -> None:
+    async def _serve(self) -> None:
         """One connection from handshake to loss. Raises Loss."""
-        socket = await self._connect(session)
+        async with aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session:
+            try:
+                socket = await open_socket(
+                    session, self._settings.websocket_url, proxy=self._settings.proxy, most_bytes=_MOST_MESSAGE
+                )
+            except HandshakeFailed as error:
+                raise Loss(str(error)) from error
+            await self._serve_socket(socket)
+
+    async def _serve_socket(self, socket: aiohttp.ClientWebSocketResponse) -> None:
         dead: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
         def give_up(reason: str) -> None:
@@ -166,25 +124,9 @@ class LongConnection:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            if self._stopping.is_set() and self._work:
-                await asyncio.wait(self._work, timeout=_STOP_SECONDS)
+            if self._life.stopping:
+                await self._work.settle(GRACE_SECONDS)
             await socket.close()
-
-    async def _connect(self, session: aiohttp.ClientSession) -> aiohttp.ClientWebSocketResponse:
-        try:
-            async with asyncio.timeout(CONNECT_SECONDS):
-                return await session.ws_connect(
-                    self._settings.websocket_url,
-                    max_msg_size=_MOST_MESSAGE,
-                    timeout=aiohttp.ClientWSTimeout(ws_close=_STOP_SECONDS / 2),
-                    proxy=self._settings.proxy or None,
-                )
-        except TimeoutError as error:
-            raise Loss("handshake timed out") from error
-        except aiohttp.WSServerHandshakeError as error:
-            raise Loss(f"handshake refused with status {error.status}") from error
-        except (aiohttp.ClientError, OSError) as error:
-            raise Loss(type(error).__name__) from error
 
     async def _lead(self, exchange: Exchange) -> None:
         """Subscribes, then pings; ends with the connection. Raises Loss."""
@@ -197,10 +139,8 @@ class LongConnection:
             raise Loss("subscribe not acknowledged") from error
         except ConnectionLost as error:
             raise Loss("closed while subscribing") from error
-        self._subscribed_at = time.monotonic()
         self._subscribed.set()
-        self._troubles.clear("connection")
-        _log.info("wecom_subscribed entry=%s", self._entry)
+        self._life.opened()
         with contextlib.suppress(ConnectionLost):
             while True:
                 await asyncio.sleep(PING_SECONDS)
@@ -225,14 +165,7 @@ class LongConnection:
         elif frame.event == "disconnected_event":
             raise TakenOver("another connection took over")
         else:
-            await self._free.acquire()  # when the store is slow, the platform is read more slowly
-            task = asyncio.create_task(self._take(frame), name=f"wecom-callback-{self._entry}")
-            self._work.add(task)
-            task.add_done_callback(self._done)
-
-    def _done(self, task: asyncio.Task[None]) -> None:
-        self._work.discard(task)
-        self._free.release()
+            await self._work.begin(lambda: self._take(frame))
 
     async def _take(self, frame: Frame) -> None:
         try:

@@ -11,9 +11,7 @@ import pytest
 
 from channels.feishu.channel import FeishuChannel
 from channels.feishu.chunks import Chunks
-from channels.feishu.endpoint import ConnectFailed, ConnectRefused
 from channels.feishu.frame import CONTROL, DATA, Frame
-from channels.feishu.long_connection import LongConnection
 from tests.channels.feishu_recorder import Recorder, channel, until
 from tests.platforms.feishu_server import FakeFeishu, message_event
 
@@ -312,15 +310,6 @@ async def test_cancelling_run_closes_the_socket(fake: FakeFeishu, recorder: Reco
         await task
     await until(lambda: not fake.connections)
     await feishu.close()
-
-
-def test_pauses_grow_to_a_minute_and_a_refusal_begins_slower() -> None:
-    connection = LongConnection(None, None, "f", None, None, rng=lambda: 1.0)  # type: ignore[arg-type]
-    passing = [connection._pause(n, ConnectFailed("x")) for n in range(12)]
-    assert passing[:4] == [0.2, 0.4, 0.8, 1.6]
-    assert max(passing) == passing[-1] == 60
-    assert [connection._pause(n, ConnectRefused(514)) for n in range(7)] == [1, 2, 4, 8, 16, 32, 60]
-    assert connection._pause(5000, ConnectFailed("x")) == 60
 
 
 def chunk(key: str, place: int, total: int, payload: bytes = b"x") -> Frame:

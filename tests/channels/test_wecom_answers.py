@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from channels.channel import SendFailed, SendLimited, SendRefused, SendUncertain
 from channels.message import Answered, Delta, Failed, InboundMessage, Joined, Routed, Silent
+from channels.reconnecting import Pauses
 from channels.wecom.channel import WeComBotChannel
 from channels.wecom.connection import PING_SECONDS
 from channels.wecom.exchange import ACK_SECONDS, MOST_MISSED
@@ -54,7 +55,7 @@ def clock() -> Clock:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    monkeypatch.setattr(Loss, "first", 0.05)
+    monkeypatch.setattr(Loss, "pauses", Pauses(0.05, 30.0))
     monkeypatch.setattr("channels.wecom.streams.REFRESH_SECONDS", 0.1)
     return monkeypatch
 

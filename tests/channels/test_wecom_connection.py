@@ -7,10 +7,11 @@ from collections.abc import AsyncIterator
 import pytest
 
 from channels.message import Notice
+from channels.reconnecting import Pauses
 from channels.wecom.channel import WeComBotChannel
 from channels.wecom.exchange import AckMissing, ConnectionLost, Exchange
 from channels.wecom.frame import Frame
-from channels.wecom.losses import Backoff, Loss, Refused, TakenOver
+from channels.wecom.losses import Loss, TakenOver
 from tests.channels.wecom_recorder import Recorder, running
 from tests.platforms.wecom_bot import FakeWeComBot
 from tests.waiting import until
@@ -37,7 +38,7 @@ async def wecom(fake: FakeWeComBot, recorder: Recorder) -> AsyncIterator[WeComBo
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """Pauses and time-outs a tenth as long, or less."""
-    monkeypatch.setattr(Loss, "first", 0.05)
+    monkeypatch.setattr(Loss, "pauses", Pauses(0.05, 30.0))
     monkeypatch.setattr("channels.wecom.exchange.ACK_SECONDS", 0.2)
     monkeypatch.setattr("channels.wecom.connection.PING_SECONDS", 0.1)
     return monkeypatch
@@ -118,7 +119,7 @@ async def test_a_lost_connection_is_made_again_with_the_first_pause(
 async def test_a_server_that_always_closes_is_asked_less_and_less(
     fake: FakeWeComBot, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Loss, "first", 0.1)
+    monkeypatch.setattr(Loss, "pauses", Pauses(0.1, 30.0))
     fake.refuse = 503
     async with running(fake, recorder) as wecom:
         await asyncio.sleep(1.2)
@@ -129,7 +130,7 @@ async def test_a_server_that_always_closes_is_asked_less_and_less(
 async def test_a_handshake_without_end_is_given_up(
     fake: FakeWeComBot, recorder: Recorder, quick: pytest.MonkeyPatch
 ) -> None:
-    quick.setattr("channels.wecom.connection.CONNECT_SECONDS", 0.2)
+    quick.setattr("channels.reconnecting.CONNECT_SECONDS", 0.2)
     connections = 0
 
     async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -204,7 +205,7 @@ async def test_two_gateways_do_not_play_ping_pong(
 async def test_after_a_long_pause_it_asks_again(
     fake: FakeWeComBot, recorder: Recorder, quick: pytest.MonkeyPatch
 ) -> None:
-    quick.setattr(TakenOver, "first", 0.2)
+    quick.setattr(TakenOver, "pauses", Pauses(0.2, 30.0))
     async with running(fake, recorder) as wecom:
         await until(lambda: wecom.health().ok)
         other = await fake.another_subscribes()
@@ -240,19 +241,6 @@ async def test_who_writes_while_the_gateway_stops_is_told_to_repeat(
     await until(lambda: fake.finished(req_id))
     assert "重新发送" in fake.finished(req_id)[0]
     assert not recorder.messages
-
-
-def test_pauses_grow_within_bounds_kind_by_kind() -> None:
-    backoff = Backoff(lambda: 1.0)
-    assert [backoff.pause(Loss(), 0) for _ in range(7)] == [1.25 * n for n in (1, 2, 4, 8, 16, 30, 30)]
-    assert backoff.pause(TakenOver(), 0) == 375
-    assert backoff.pause(Refused(40001), 0) == 37.5
-    assert backoff.pause(Loss(), 29) == 37.5
-    assert backoff.pause(Loss(), 31) == 1.25
-    assert backoff.pause(TakenOver(), 31) == 750, "an hour of peace begins it anew"
-    assert backoff.pause(TakenOver(), 3601) == 375
-    for _ in range(5000):
-        assert backoff.pause(Refused(1), 0) <= 750
 
 
 # ---------------------------------------------------------------- requests and acknowledgements

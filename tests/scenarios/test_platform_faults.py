@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from channels.dingtalk import stream
+from channels.dingtalk import long_connection
 from channels.wecom import connection, exchange
 from tests.channels.conformance.dingtalk import DingTalkStream
 from tests.channels.conformance.feishu import FeishuConnection
@@ -35,7 +35,7 @@ RECOVERED_WITHIN = 15.0
 @pytest.fixture
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep-alive in short intervals; the time-outs and pauses stay as they are."""
-    monkeypatch.setattr(stream, "SILENCE_SECONDS", FROZEN_BOUND["dingtalk"])
+    monkeypatch.setattr(long_connection, "SILENCE_SECONDS", FROZEN_BOUND["dingtalk"])
     monkeypatch.setattr(connection, "PING_SECONDS", 0.3)
     monkeypatch.setattr(exchange, "ACK_SECONDS", 0.3)
 

@@ -1,4 +1,4 @@
-"""The stream through real sockets: acknowledgements, damage, hand-over, loss, refusal, silence, stopping."""
+"""The long connection through real sockets: acknowledgements, damage, hand-over, loss, refusal, silence, stopping."""
 
 import asyncio
 import contextlib
@@ -9,11 +9,13 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from channels.dingtalk import stream as stream_module
+from channels.dingtalk import long_connection
 from channels.dingtalk.channel import DingTalkChannel
 from channels.dingtalk.frame import Frame, acknowledgement, read_frame
-from channels.dingtalk.stream import ConnectFailed, ConnectRefused, Stream
-from tests.channels.dingtalk_recorder import channel, running
+from channels.dingtalk.long_connection import LongConnection, Renewed
+from channels.health import Troubles
+from channels.reconnecting import Pauses
+from tests.channels.dingtalk_recorder import channel, running, settings
 from tests.channels.feishu_recorder import Recorder
 from tests.platforms.dingtalk_gateway import BOT_TOPIC, OPEN, FakeDingTalk
 from tests.waiting import until
@@ -200,8 +202,8 @@ async def test_a_platform_that_says_disconnect_at_once_is_not_hammered(ding: Fak
 async def test_connections_are_renewed_now_and_then(
     ding: FakeDingTalk, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stream_module, "RENEW_SECONDS", 0.2)
-    monkeypatch.setattr(stream_module, "STABLE_SECONDS", 0.05)
+    monkeypatch.setattr(long_connection, "RENEW_SECONDS", 0.2)
+    monkeypatch.setattr(Renewed, "pauses", Pauses(0.5, 60.0, stable=0.05, free=1))
     async with running(channel(ding, recorder)):
         await ding.wait_connected(3)
         await until(lambda: len(ding.connections) == 1)
@@ -285,8 +287,8 @@ async def test_a_wrong_secret_is_named_and_tried_slowly(
 async def test_a_silent_server_is_noticed(
     ding: FakeDingTalk, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert stream_module.SILENCE_SECONDS == 90
-    monkeypatch.setattr(stream_module, "SILENCE_SECONDS", 0.9)
+    assert long_connection.SILENCE_SECONDS == 90
+    monkeypatch.setattr(long_connection, "SILENCE_SECONDS", 0.9)
     ding.autoping = False
     async with running(channel(ding, recorder)):
         await ding.wait_connected()
@@ -298,7 +300,7 @@ async def test_a_silent_server_is_noticed(
 async def test_a_quiet_connection_that_answers_pings_is_kept(
     ding: FakeDingTalk, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stream_module, "SILENCE_SECONDS", 0.45)
+    monkeypatch.setattr(long_connection, "SILENCE_SECONDS", 0.45)
     async with running(channel(ding, recorder)):
         await ding.wait_connected()
         await asyncio.sleep(1.5)
@@ -376,22 +378,28 @@ async def test_cancelling_run_closes_the_socket(ding: FakeDingTalk, recorder: Re
     await dingtalk.close()
 
 
-def test_pauses_grow_to_a_minute_and_a_refusal_begins_slower() -> None:
-    stream = Stream(None, None, "d", None, None, rng=lambda: 1.0)  # type: ignore[arg-type]
-    assert [stream._pause(n, ConnectFailed()) for n in range(5)] == [0.5, 1, 2, 4, 8]
-    assert [stream._pause(n, ConnectRefused("x", "c")) for n in range(5)] == [5, 10, 20, 40, 60]
-    assert stream._pause(5000, ConnectFailed()) == 60
-    least = Stream(None, None, "d", None, None, rng=lambda: 0.0)  # type: ignore[arg-type]
-    assert sum(least._pause(n, ConnectFailed()) for n in range(6)) > 10, "a few tries per 10 s at most"
-
-
 async def test_a_plain_address_is_not_followed_from_a_secure_one(ding: FakeDingTalk, recorder: Recorder) -> None:
-    secure = channel(ding, recorder, **{"api-base-url": "https://127.0.0.1:1"})
-    try:
-        with pytest.raises(ConnectFailed):
-            await secure._stream._connect()
-    finally:
-        await secure.close()
+    class Api:
+        """Answers with the address of the stand-in, although it was asked for by https."""
+
+        asked = 0
+        session = None
+
+        async def open_connection(self, subscriptions: object) -> dict[str, str]:
+            self.asked += 1
+            return {"endpoint": f"{ding.base}/connect".replace("http:", "ws:"), "ticket": "t"}
+
+    async def handle(frame: Frame) -> bool:
+        return True
+
+    api, troubles = Api(), Troubles("dingtalk", time.time)
+    secure = settings(ding, **{"api-base-url": "https://127.0.0.1:1"})
+    kept = LongConnection(api, secure, "dingtalk", troubles, handle)  # type: ignore[arg-type]
+    task = asyncio.create_task(kept.run())
+    await until(lambda: api.asked and "断开" in troubles.health().detail)
+    await kept.stop()
+    await task
+    assert ding.total_connections == 0
 
 
 def test_a_frame_without_headers_is_still_a_frame() -> None:
