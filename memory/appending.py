@@ -13,9 +13,10 @@ import random
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 
 from memory.conversation import ConversationId, Role, Turn
@@ -23,7 +24,8 @@ from memory.errors import StoreBusy, typed_errors
 from memory.folder import kept_aside, open_file, opened_folder, replaced
 from memory.mended import Mended, Outcome
 from memory.repair import KNOWN_IDS, adopted, as_bytes, clean, examine, inspect
-from memory.tail import read_range, whole
+from memory.tail import forwards, read_range, whole
+from memory.yamlform import write_item
 
 log = logging.getLogger("sanqiao.memory")
 
@@ -202,9 +204,9 @@ class Appender:
                         return
                     turns = whole(read_range(file.fd, os.fstat(file.fd).st_size, 0))
                     if any(turn.n < 0 for turn in turns):
-                        turns = adopted(turns, _changed_at(file))
+                        turns = list(adopted(turns, _changed_at(file)))
                     self._forget(conversation)
-                    self._replace(file, as_bytes(change(turns)))
+                    self._replace(file, change(turns))
                     return
         raise StoreBusy(f"{subject} 不断被替换；请检查是否有别的程序在改写它")
 
@@ -310,23 +312,35 @@ class Appender:
         Returns the number of items, and where the original is kept.
         """
         raw = read_range(file.fd, size, 0)
-        turns = whole(raw)
+        turns = forwards(raw)
+        first = next(turns, None)
         name, subject = file.conversation.file_name, path_of(file.conversation)
-        if not turns:
+        if first is None:
             kept = self._keep(file, "unreadable", raw)
             os.unlink(name, dir_fd=file.folder)
             os.fsync(file.folder)
             log.warning("file_unreadable path=%s bytes=%d kept=%s", subject, size, kept)
             return 0, kept
-        mended = as_bytes(adopted(turns, _changed_at(file)))
         kept = self._keep(file, "edited", raw)
-        self._replace(file, mended)
-        log.warning("file_adopted path=%s items=%d kept=%s", subject, len(turns), kept)
-        return len(turns), kept
+        items = self._replace(file, adopted(chain((first,), turns), _changed_at(file)))
+        log.warning("file_adopted path=%s items=%d kept=%s", subject, items, kept)
+        return items, kept
 
-    def _replace(self, file: OpenFile, data: bytes) -> None:
-        """Puts a new file in the place of the old one, whole at every moment."""
-        replaced(file.folder, file.conversation.file_name, data)
+    def _replace(self, file: OpenFile, turns: Iterable[Turn]) -> int:
+        """Puts a new file in the place of the old one, whole at every moment; returns the number of its items.
+
+        One turn after another: a million of them at once would hold everybody up while Python looks for garbage.
+        """
+        items = 0
+
+        def pieces() -> Iterator[bytes]:
+            nonlocal items
+            for turn in turns:
+                items += 1
+                yield write_item(turn)
+
+        replaced(file.folder, file.conversation.file_name, pieces())
+        return items
 
     def _keep(self, file: OpenFile, kind: str, raw: bytes) -> str:
         name = file.conversation.file_name

@@ -169,7 +169,7 @@ class SummaryArchive:
         kept = kept_aside(self._workspace, user, name, "archive-damaged", raw)
         log.warning("archive_damaged path=%s versions=%d kept=%s", subject, len(versions), kept)
         if versions:
-            replaced(file.folder, name, whole)
+            replaced(file.folder, name, [whole])
             if raw.startswith(whole):
                 cut = size - len(whole)
                 return Mended(path=subject, outcome=Outcome.TORN, items=len(versions), cut=cut, kept=kept)
@@ -198,7 +198,7 @@ class SummaryArchive:
         versions = [version for _, piece in split(raw) if (version := read_summary(piece)) is not None]
         kept = [version for version in versions if version.through < first]
         if kept:
-            replaced(folder, name, b"".join(map(write_summary, kept)))
+            replaced(folder, name, map(write_summary, kept))
         else:
             os.unlink(name, dir_fd=folder)
             os.fsync(folder)

@@ -3,10 +3,11 @@
 import contextlib
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_BUFFER = 1 << 20
 _FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -61,12 +62,13 @@ def write_all(fd: int, data: bytes) -> None:
         view = view[os.write(fd, view) :]
 
 
-def replaced(folder: int, name: str, data: bytes) -> None:
-    """Puts a file with this content in the place of the one of that name, whole at every moment. Raises OSError."""
+def replaced(folder: int, name: str, pieces: Iterable[bytes]) -> None:
+    """Puts a file of these pieces in the place of the one of that name, whole at every moment. Raises OSError."""
     new = f".{name}.new"
     fd = open_file(folder, new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     try:
-        write_all(fd, data)
+        with os.fdopen(fd, "wb", buffering=_BUFFER, closefd=False) as file:
+            file.writelines(pieces)
         os.fsync(fd)
         os.rename(new, name, src_dir_fd=folder, dst_dir_fd=folder)
         os.fsync(folder)

@@ -1,6 +1,6 @@
 """What is at the end of a conversation file, and a file as it should be after a person or a crash has been at it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from memory.conversation import Role, Turn
@@ -107,14 +107,14 @@ def _clean(text: str | None) -> str | None:
     return None if text is None else storable(text)
 
 
-def adopted(turns: Sequence[Turn], at: str) -> list[Turn]:
+def adopted(turns: Iterable[Turn], at: str) -> Iterator[Turn]:
     """The turns of a whole file with complete meta: ordinals from 0, epochs counted, missing `at` and `to` filled in.
 
     A turn without a time gets that of the turn before it, the first ones `at`; an answer without a question the id of
     the user turn before it.
     """
     question: str | None = None
-    epoch, found = 0, []
+    epoch = 0
     for n, turn in enumerate(turns):
         epoch += turn.role is Role.RESET
         at = turn.at or at
@@ -123,8 +123,7 @@ def adopted(turns: Sequence[Turn], at: str) -> list[Turn]:
             question = turn.id
         elif turn.role is not Role.RESET and to is None:
             to = question
-        found.append(replace(clean(turn), n=n, epoch=epoch, at=at, to=to))
-    return found
+        yield replace(clean(turn), n=n, epoch=epoch, at=at, to=to)
 
 
 def as_bytes(turns: Sequence[Turn]) -> bytes:

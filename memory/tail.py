@@ -216,13 +216,14 @@ def without_repeats(turns: Iterator[Turn]) -> Iterator[Turn]:
 
 
 def whole(raw: bytes) -> list[Turn]:
-    """Every turn of a whole file in order: what a reader from the end gives, the other way round.
+    """Every turn of a whole file in order: what a reader from the end gives, the other way round."""
+    return list(forwards(raw))
 
-    An independent reading for repairs and tests; cost linear in the file.
-    """
+
+def forwards(raw: bytes) -> Iterator[Turn]:
+    """The turns of `whole`, one by one. An independent reading for repairs and tests; cost linear in the file."""
     sound = raw.rstrip(b"\0")
     chunks = list(split(sound))
-    turns: list[Turn] = []
     seen: dict[str, int] = {}
     answered: dict[str, int] = {}
     position = 0
@@ -239,12 +240,11 @@ def whole(raw: bytes) -> list[Turn]:
         if turn.to is not None and turn.role is Role.ASSISTANT:
             known.append(answered.get(turn.to, -REPEAT_WITHIN - 1))
         if position - max(known) > REPEAT_WITHIN:
-            turns.append(turn)
+            yield turn
         seen.update(dict.fromkeys((turn.id, *turn.ids), position))
         if _answers(turn) and turn.to is not None:
             answered[turn.to] = position
         position += 1
-    return turns
 
 
 class Backwards:
