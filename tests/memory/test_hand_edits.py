@@ -1,0 +1,213 @@
+"""What people and other programs do to conversation files: read for what it says, adopted, neighbours untouched."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from memory.conversation import ConversationId, Role, Turn
+from memory.memory import Memory
+from memory.window import WindowSettings
+from memory.yamlform import write_item
+from tests.bench.bench_memory import Lag
+from tests.scenarios.conversation_files import checked, said
+
+AT = "2026-01-05T10:00:00.000+08:00"
+ONE = ConversationId.parse("uu3r7qbo6l6i3:feishu:b759cea3338c:0:general-agent")
+OTHER = ConversationId.parse("ueyvbddhftr73:feishu:b759cea3338c:0:general-agent")
+SETTINGS = WindowSettings(filter_short_messages=False)
+NEW = Turn(role=Role.USER, text="新的问题", id="new", at=AT)
+
+
+def path_in(workspace: Path, conversation: ConversationId = ONE) -> Path:
+    path = workspace / "conversations" / conversation.lane.user / conversation.file_name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+@pytest.fixture
+async def memory(tmp_path: Path) -> AsyncIterator[Memory]:
+    memory = Memory(tmp_path)
+    yield memory
+    await memory.close()
+
+
+async def seen(memory: Memory, conversation: ConversationId = ONE) -> list[str]:
+    window = await memory.window(conversation, SETTINGS, question=None, room=8000)
+    return [message.content for message in window.messages if message.ids]  # not the line for a missing answer
+
+
+def ours(*texts: str) -> bytes:
+    """A file as it is written by us: users and assistants take turns."""
+    items = []
+    for n, text in enumerate(texts):
+        role, to = (Role.ASSISTANT, f"m{n - 1}") if n % 2 else (Role.USER, None)
+        items.append(write_item(Turn(role=role, text=text, id=f"m{n}", at=AT, n=n, epoch=0, to=to)))
+    return b"".join(items)
+
+
+FORMS: dict[str, tuple[str, list[str]]] = {
+    "no meta": ("- user: |\n    我叫手工\n- assistant: 你好\n", ["我叫手工", "你好"]),
+    "byte order mark": ("\ufeff- user: |\n    我叫手工\n- assistant: 你好\n", ["我叫手工", "你好"]),
+    "CRLF": ("- user: |\r\n    第一行\r\n    第二行\r\n- assistant: 好\r\n", ["第一行\n第二行", "好"]),
+    "yes": ("- user: yes\n- assistant: no\n", ["yes", "no"]),
+    "off": ("- user: off\n- assistant: on\n", ["off", "on"]),
+    "a time": ("- user: 12:30\n- assistant: 0:05\n", ["12:30", "0:05"]),
+    "an octal number": ("- user: 0123\n- assistant: 0o17\n", ["0123", "0o17"]),
+    "numbers": ("- user: 1e3\n- assistant: 1_000\n", ["1e3", "1_000"]),
+    "hexadecimal": ("- user: 0x1F\n- assistant: .inf\n", ["0x1F", ".inf"]),
+    "a date": ("- user: 2026-01-01\n- assistant: 2026-01-01T10:00:00Z\n", ["2026-01-01", "2026-01-01T10:00:00Z"]),
+    "null": ("- user: null\n- assistant: ~\n", ["null", "~"]),
+    "a list": ("- user: [1, 2]\n- assistant: {a: b}\n", ["[1, 2]", "{a: b}"]),
+    "quotes": ("- user: '单引号'\n- assistant: \"双\\n引号\"\n", ["单引号", "双\n引号"]),
+    "folded": ("- user: >\n    折叠的\n    一段\n- assistant: 好\n", ["折叠的 一段", "好"]),
+    "other indentation": ("- user: |\n   三格\n- assistant: |\n        八格\n", ["三格", "八格"]),
+    "comments between": (
+        "# 说明\n\n- user: 问\n# 中间\n- assistant: 答\n  # 缩进的\n\n# 末尾\n",
+        ["问", "答"],
+    ),
+    "document marks": ("---\n- user: 问\n- assistant: 答\n...\n", ["问", "答"]),
+    "a python tag": (
+        "- user: !!python/object/apply:os.system ['touch pwned']\n- assistant: 尾\n",
+        ["!!python/object/apply:os.system ['touch pwned']", "尾"],
+    ),
+    "another tag": ("- user: !secret 内容\n- assistant: 好\n", ["内容", "好"]),
+    "other fields": ("- user: 问\n  note: 我的注\n- assistant: 答\n", ["问", "答"]),
+    "a tab in the text": ("- user: |\n    a\tb\n- assistant: 好\n", ["a\tb", "好"]),
+    "a key twice": ("- user: 甲\n  user: 乙\n- assistant: 好\n", ["甲", "好"]),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+async def test_every_form_is_read_for_what_it_says(
+    memory: Memory, tmp_path: Path, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    written, expected = FORMS[form]
+    path = path_in(tmp_path)
+    path.write_bytes(written.encode())
+    assert await seen(memory) == expected
+    assert path.read_bytes() == written.encode(), "reading changes nothing"
+    await memory.remember(ONE, [NEW])
+    assert [text for _, text in said(path)] == [*expected, NEW.text]
+    checked(path)
+    (kept,) = (tmp_path / "quarantine" / ONE.lane.user).iterdir()
+    assert kept.read_bytes() == written.encode()
+    assert await seen(memory) == [*expected, NEW.text]
+    assert not (tmp_path / "pwned").exists()
+
+
+async def test_a_wrong_crc_is_a_person_s_change(memory: Memory, tmp_path: Path) -> None:
+    path = path_in(tmp_path)
+    path.write_bytes(ours("我在北京", "好", "再说", "嗯").replace("我在北京".encode(), "我在上海".encode()))
+    assert await seen(memory) == ["我在上海", "好", "再说", "嗯"]
+    await memory.remember(ONE, [NEW])
+    items = checked(path)
+    assert [item.meta["id"] for item in items] == ["m0", "m1", "m2", "m3", "new"], "ids stay"
+
+
+BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "\n".join(
+    f"  {chr(98 + n)}: &{chr(98 + n)} [{', '.join([f'*{chr(97 + n)}'] * 9)}]" for n in range(9)
+)
+DAMAGES: dict[str, bytes] = {
+    "rubbish": b"- \xff\xfe\x00{{{: [\n",
+    "an alias bomb": f"- {BOMB}\n".encode(),
+    "deep nesting": b"- user: " + b"[" * 5000 + b"\n",
+    "tabs for indentation": b"- user: |\n\t\ttabs\n",
+    "an open quote": b'- user: "never closed\n',
+    "no role": "- nobody: 谁\n".encode(),
+    "an empty item": b"- \n",
+    "a number": b"- 42\n",
+    "half of an item": '- user: |-\n    半条\n  meta: {"id": "x", "n"'.encode() + b"\n",
+    "a megabyte in one line": b"- user: {" + b"x, " * 400_000 + b"\n",
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+async def test_a_damaged_middle_costs_no_neighbour(memory: Memory, tmp_path: Path, damage: str) -> None:
+    """What cannot be read at all is passed over; what can (half of an item …) is read for what it says."""
+    raw = ours("甲", "乙", "丙", "丁")
+    middle = raw.index("- user: |-\n    丙".encode())
+    written = raw[:middle] + DAMAGES[damage] + raw[middle:]
+    path = path_in(tmp_path)
+    path.write_bytes(written)
+    async with asyncio.timeout(5):
+        texts = await seen(memory)
+    assert [text for text in texts if text in "甲乙丙丁"] == ["甲", "乙", "丙", "丁"] or "丙" in texts[2], texts
+    await memory.remember(ONE, [NEW])
+    items = checked(path)
+    found = [item.text for item in items]
+    assert [text for text in found if text in ("甲", "乙", "丙", "丁", NEW.text)] == ["甲", "乙", "丙", "丁", NEW.text]
+    assert len(found) <= 6
+    (kept,) = (tmp_path / "quarantine" / ONE.lane.user).iterdir()
+    assert kept.read_bytes() == written
+
+
+async def test_two_instances_that_wrote_the_same(memory: Memory, tmp_path: Path) -> None:
+    """Without a common lock: ordinals stand twice, repeats lie between each other's items; each thing counts once."""
+
+    def item(role: Role, text: str, id: str, n: int, to: str | None = None) -> bytes:
+        return write_item(Turn(role=role, text=text, id=id, at=AT, n=n, epoch=0, to=to))
+
+    path = path_in(tmp_path)
+    one = [item(Role.USER, "问一", "q1", 0), item(Role.ASSISTANT, "答一", "q1/a", 1, "q1")]
+    one += [item(Role.USER, "问二", "q2", 2), item(Role.ASSISTANT, "答二", "q2/a", 3, "q2")]
+    two = [item(Role.USER, "问一", "q1", 1), item(Role.ASSISTANT, "另一个答一", "x1", 2, "q1")]
+    two += [item(Role.USER, "问二", "q2", 3), item(Role.ASSISTANT, "另一个答二", "x2", 4, "q2")]
+    path.write_bytes(b"".join(part for pair in zip(one, two, strict=True) for part in pair))
+    assert await seen(memory) == ["问一", "答一", "问二", "答二"]
+    assert [turn.text for turn in await memory.answer_to(ONE, "q2")] == ["答二"]
+    await memory.remember(ONE, [Turn(role=Role.USER, text="问二", id="q2", at=AT), NEW])
+    assert await seen(memory) == ["问一", "答一", "问二", "答二", NEW.text]
+    raw = path.read_bytes()
+    assert raw.count(b'"id": "q2"') == 2, "nothing is written again, and nothing of the past changed"
+    assert isinstance(yaml.safe_load(raw), list)
+
+
+HUGE = 50_000_000
+
+
+def write_huge(path: Path) -> int:
+    """A hand-written file of 50 MB; how many items it has."""
+    text = "    " + "上海的岗位 " * 250 + "\n"
+    round_ = f"- user: |\n    手写的问题\n{text}- assistant: 好的\n".encode()
+    count = HUGE // len(round_)
+    with path.open("wb") as file:
+        for _ in range(count):
+            file.write(round_)
+    return 2 * count
+
+
+@pytest.mark.timeout(120)
+async def test_a_huge_hand_written_file_stalls_nobody(memory: Memory, tmp_path: Path) -> None:
+    """Measured on a busy machine with two cores: the event loop waits 40 ms at most, others 60 ms; here is some air."""
+    path = path_in(tmp_path)
+    count = await asyncio.to_thread(write_huge, path)
+    took: list[float] = []
+
+    async def others() -> None:
+        for n in range(1_000_000):
+            start = time.perf_counter()
+            await memory.remember(OTHER, [Turn(role=Role.USER, text=f"问 {n}", id=f"q{n}", at=AT)])
+            await seen(memory, OTHER)
+            took.append(time.perf_counter() - start)
+            await asyncio.sleep(0.02)
+
+    async with Lag() as lag:
+        talking = asyncio.create_task(others())
+        start = time.perf_counter()
+        assert len(await seen(memory)) >= 2
+        assert time.perf_counter() - start < 2, "the question itself waits for its own tail only"
+        await memory.remember(ONE, [NEW])
+        talking.cancel()
+        print(f"loop {lag.worst * 1000:.0f} ms, own {lag.own * 1000:.0f} ms; others {max(took) * 1000:.0f} ms")
+    assert lag.own < 0.05
+    assert lag.worst < 0.25
+    assert len(took) > 10
+    assert sorted(took)[len(took) // 2] < 0.2
+    info = await memory.info(ONE)
+    assert info is not None
+    assert info.items == count + 1
