@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from memory import tail
-from memory.conversation import Role, Turn
+from memory.conversation import Turn
 from memory.errors import StoreUnavailable
 from memory.memory import Memory
 from memory.window import Window, WindowSettings
