@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 import regex
 
-FENCE_LINE = regex.compile(r"[ \t]*(?P<marker>`{3,}|~{3,})[ \t]*(?P<tag>[^`\s]*)(?P<rest>[^`\n]*)")
+FENCE_LINE = regex.compile(r"[ \t]*(?P<marker>`{3,}|~{3,})[ \t]*(?P<tag>[^`\s<]*)(?P<rest>[^`\n]*)")
+"""A tag has no `<`: a block that is opened again in another part must not begin a mention there."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ neutralised, tags outside of code are, images become links, and only addresses o
 The content of code is never changed, but for the bracket of a mention (or, in `plain`, of an anchor).
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import regex
@@ -110,11 +110,9 @@ class _Dialect:
 
 
 def _marked(text: str, dialect: _Dialect) -> str:
-    """The text in this dialect. Mentions are looked for in what was written, and in what came of it."""
-    text = clean(text)
-    if dialect.mention is None:
-        return _converted(text, dialect)
-    return _replaced(dialect.mention, _converted(_replaced(dialect.mention, text), dialect))
+    """The text in this dialect. Mentions are looked for last: a link that is unwrapped could make one."""
+    converted = _converted(clean(text), dialect)
+    return converted if dialect.mention is None else _replaced(dialect.mention, converted)
 
 
 def _converted(text: str, dialect: _Dialect) -> str:
@@ -148,34 +146,49 @@ def _runs_on(line: str, below: str) -> bool:
 def _line(line: str, dialect: _Dialect) -> str:
     title = None if dialect.headings else _title(line)
     if title:
-        return f"**{''.join(map(_bold_free, _pieces(title)))}**"
-    return "".join(piece for _, piece in _pieces(line))
+        return f"**{_joined(map(_bold_free, _pieces(title)))}**"
+    return _joined(_pieces(line))
 
 
-def _bold_free(piece: tuple[Kind, str]) -> str:
+def _bold_free(piece: tuple[Kind, str]) -> tuple[Kind, str]:
     kind, text = piece
-    return text.replace("**", "") if kind is Kind.TEXT else text
+    return kind, text.replace("**", "") if kind is Kind.TEXT else text
+
+
+def _joined(pieces: Iterable[tuple[Kind, str]]) -> str:
+    """The pieces as one line. A tag is neutralised wherever it begins outside of code, even one of two pieces."""
+    line, kept = "", set[int]()
+    for kind, text in pieces:
+        if kind in (Kind.CODE, Kind.ESCAPE):
+            kept.update(range(len(line), len(line) + len(text)))
+        line += text
+    return str(_ANY_TAG.sub(lambda found: found[0] if found.start() in kept else "＜", line))
 
 
 def _pieces(line: str) -> Iterator[tuple[Kind, str]]:
-    """The pieces of a line as any platform's markdown takes them."""
+    """The pieces of a line as any platform's markdown takes them; a link is several."""
     for span in spans(line):
         match span.kind:
             case Kind.LINK | Kind.IMAGE:
-                yield span.kind, _link(span.text, span.address, is_image=span.kind is Kind.IMAGE)
-            case Kind.TEXT:
-                yield span.kind, _replaced(_ANY_TAG, span.text)
-            case Kind.ADDRESS | Kind.BREAK:
+                yield from _link(span.text, span.address, is_image=span.kind is Kind.IMAGE)
+            case Kind.TEXT | Kind.ADDRESS | Kind.BREAK:
                 yield span.kind, span.text
             case _:
                 yield span.kind, span.source
 
 
-def _link(label: str, address: str, *, is_image: bool) -> str:
-    shown = "".join(piece for _, piece in _pieces(label)).strip() or ("图片" if is_image else address)
+def _link(label: str, address: str, *, is_image: bool) -> Iterator[tuple[Kind, str]]:
+    inside = list(_pieces(_without_breaks(label).strip()))
+    shown = "".join(text for _, text in inside)
+    if not shown.strip():
+        shown = "图片" if is_image else address
+        inside = [(Kind.TEXT, shown)]
     if _WEB.fullmatch(address):
-        return f"[{shown}]({address})"
-    return _replaced(_ANY_TAG, f"{shown}（{address}）" if shown != address else shown)
+        yield from [(Kind.TEXT, "["), *inside, (Kind.ADDRESS, f"]({address})")]
+    else:
+        yield from inside
+        if shown != address:
+            yield Kind.TEXT, f"（{address}）"
 
 
 def _table(table: Table) -> Iterator[str]:

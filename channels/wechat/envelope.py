@@ -5,11 +5,10 @@ request: in safe mode only `msg_signature` counts, for `signature` covers no bod
 setting on the platform that is not known here: a reply has that of its request.
 """
 
-import json
 import secrets
 from collections.abc import Callable, Iterable, Mapping
 
-from channels.json_values import load_object
+from channels.json_values import load_object, to_json
 from channels.verify import Undecryptable, WeChatCipher, fresh, same, wechat_signature
 from channels.wechat.settings import WeChatSettings
 from channels.xml_values import BadXml, cdata, legal, read_fields
@@ -113,7 +112,7 @@ def _xml(values: Mapping[str, str | int]) -> str:
 
 def _json(values: Mapping[str, str | int]) -> str:
     legible = {name: value if isinstance(value, int) else legal(value) for name, value in values.items()}
-    return json.dumps(legible, ensure_ascii=False, separators=(",", ":"))
+    return to_json(legible)
 
 
 def _once(query: Query) -> Mapping[str, str]:

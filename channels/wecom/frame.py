@@ -4,11 +4,10 @@ developer.work.weixin.qq.com, 智能机器人 › 长连接. What the server sen
 same `req_id`.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from channels.json_values import Object, int_at, load_object, object_at, text_at
+from channels.json_values import Object, int_at, load_object, object_at, text_at, to_json
 
 SUBSCRIBE = "aibot_subscribe"
 PING = "ping"
@@ -51,4 +50,4 @@ def encode(cmd: str, req_id: str, body: Mapping[str, object] | None = None) -> s
     frame: dict[str, object] = {"cmd": cmd, "headers": {"req_id": req_id}}
     if body is not None:
         frame["body"] = body
-    return json.dumps(frame, ensure_ascii=False, separators=(",", ":"))
+    return to_json(frame)

@@ -4,15 +4,16 @@ import json
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from channels import markup
 from channels.feishu.render import PART_BYTES, post_content, text_content
 from channels.split import split
 
 
 def shown(text: str) -> str:
-    content = json.loads(post_content(text))
+    content = json.loads(post_content(markup.feishu(text)))
     (((element,),),) = (content["zh_cn"]["content"],)
     assert element["tag"] == "md"
     return str(element["text"])
@@ -37,6 +38,7 @@ def test_markdown(text: str, want: str) -> None:
     assert shown(text) == want
 
 
+MENTION = re.compile(r"<[\s\u200b\x00]*/?[\s\u200b\x00]*(at|person)\b", re.IGNORECASE)
 ATTACKS = [
     '<at user_id="all">everyone</at>',
     "<at id=all></at>",
@@ -56,12 +58,53 @@ ATTACKS = [
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_no_text_mentions_anybody(attack: str) -> None:
     for text in (shown("看 " + attack), json.loads(text_content("看 " + attack))["text"]):
-        assert not re.search(r"<[\s\u200b\x00]*/?(at|person)", text, re.IGNORECASE), text
+        assert not MENTION.search(text), text
 
 
-@given(st.lists(st.sampled_from([*ATTACKS, "`", "```", "\n", "<", "at ", "文", "~~~"]), max_size=12).map("".join))
-def test_no_mixture_mentions_anybody(text: str) -> None:
-    assert not re.search(r"<[\s\u200b\x00]*/?(at|person)\b", shown(text), re.IGNORECASE)
+PIECES = [
+    *ATTACKS,
+    *(
+        "<",
+        "</",
+        "at ",
+        "at",
+        "person ",
+        " user_id=all>",
+        "[",
+        "](x)",
+        "](<at>)",
+        "](https://h)",
+        "![",
+        "<br>",
+        "**",
+        "\\",
+    ),
+    *("`", "```", "```x<", "~~~", "~~~<", "\n", "# ", "- ", "|", "\n|-|-|\n", " ", "\u200b", "文", "<https://h>"),
+]
+
+
+@settings(max_examples=1000)
+@given(st.lists(st.sampled_from(PIECES), max_size=14).map("".join))
+def test_no_mixture_mentions_anybody_whole_or_in_parts(text: str) -> None:
+    """Once through the markup is enough, also where a link that is unwrapped or a cut brings the pieces together."""
+    once = markup.feishu(text)
+    assert not MENTION.search(once)
+    for part in split(once, 40):
+        assert not MENTION.search(json.loads(post_content(part))["zh_cn"]["content"][0][0]["text"]), part
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        ('<[at](x) user_id="all">', '＜at（x） user_id="all">'),
+        ("<[b](javascript:x)>", "＜b（javascript:x）>"),
+        ("<<br>at id=all>", "＜\nat id=all>"),
+        ("# <**at** id=all>", "**＜at id=all>**"),
+        ("`<`b>", "`<`b>"),
+    ],
+)
+def test_what_is_unwrapped_makes_no_tag(text: str, want: str) -> None:
+    assert shown(text) == want
 
 
 @pytest.mark.parametrize("unit", ["好", '"', "\\", "\n\\", "<b>", "# a\n", "🚀", "\u2028", "&", "a"])
