@@ -13,6 +13,7 @@ from channels.wechat.reply import Words
 from memory.conversation import LaneKey
 
 _MOST_EXCHANGES = 10
+_MOST_JOINED = 50
 _PROMISE_SECONDS = 600.0
 _SHELVING_SECONDS = 2.0
 
@@ -83,6 +84,7 @@ class Person:
     claimed: set[tuple[int, int]] = field(default_factory=set)
     _promised: dict[str, float] = field(default_factory=dict)
     _shelving: dict[str, float] = field(default_factory=dict)
+    _joined: dict[str, None] = field(default_factory=dict)
 
     @property
     def busy(self) -> bool:
@@ -149,6 +151,22 @@ class Person:
         """Whether an answer is promised and still being made."""
         self._promised = {each: made for each, made in self._promised.items() if made > now - _PROMISE_SECONDS}
         return bool(self._promised)
+
+    # ---- messages that became one turn with newer ones
+
+    def join(self, number: str) -> None:
+        """This message gets no answer of its own: what its turn does is promised to the newest message."""
+        while len(self._joined) >= _MOST_JOINED:
+            del self._joined[next(iter(self._joined))]
+        self._joined[number] = None
+
+    def over(self, number: str) -> None:
+        """Its turn is over."""
+        self._joined.pop(number, None)
+
+    def joined(self, number: str) -> bool:
+        """Whether this message became one turn with newer ones."""
+        return number in self._joined
 
     # ---- parts on their way to the shelf
 

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from channels.channel import Accept, SendDeferred, Shelf, ShelvedPart
-from channels.message import Admission, InboundMessage, Joined, Part, Progress, Routed, Silent
+from channels.message import Admission, Answered, Failed, InboundMessage, Joined, Part, Progress, Routed, Silent
 from channels.wechat.exchange import Exchange, Offer, Person, key
 from channels.wechat.reply import PASSIVE_BYTES, Texts, Words, compose, parts, with_hint
 from memory.conversation import LaneKey
@@ -266,12 +266,15 @@ class Passive:
         """Ends the deliveries of a message that gets no answer of its own; knows a turn that a restart began again."""
         match event:
             case Joined(into):
+                self._person(message.lane).join(message.id)
                 self.done(message, into)
             case Silent():
                 self.done(message)
+            case Answered() | Failed() if message.lane in self._people:
+                self._people[message.lane].over(message.id)
             case Routed():
                 person = self._person(message.lane)
-                if message.id not in person.exchanges:
+                if message.id not in person.exchanges and not person.joined(message.id):
                     person.promise(message.id, self._now())
 
     def forget(self, user: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from channels.message import GatewayClosed, InboundMessage, Part
+from channels.message import GatewayClosed, InboundMessage, Part, Routed
 from channels.wechat.events import Account, read_message
 from channels.wechat.passive import FETCH_WORDS, Passive
 from gateway.texts import Texts
@@ -308,6 +308,23 @@ async def test_after_a_restart_a_turn_begun_again_counts_as_promised(platform: W
     assert await platform.ask("oA", "继续") == ("重做的答复", 1)
     await rerun
     assert stage.messages == []
+
+
+async def test_after_a_restart_a_message_that_joined_another_promises_nothing(
+    platform: WeChatPlatform, stage: Stage
+) -> None:
+    """A turn of two is begun again; once it is answered, a plain fetch word is a question like any other."""
+    older, newer = await _message(stage, platform, 9), await _message(stage, platform, 10)
+    stage.joined(older, newer)
+    for message in (older, newer):
+        stage.channel.progress(message, Routed("general-agent", "default"))
+    asked = stage.spawn(platform.ask("oA", "继续"))
+    await asyncio.sleep(0.05)
+    assert stage.messages == [], "the answer is promised"
+    await stage.answer(newer, "两条的答复")
+    assert await asked == ("两条的答复", 1)
+    answering(stage)
+    assert await platform.ask("oA", "继续") == ("答复：继续", 1)
 
 
 async def _message(stage: Stage, platform: WeChatPlatform, number: int) -> InboundMessage:
