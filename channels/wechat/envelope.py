@@ -3,6 +3,9 @@
 developers.weixin.qq.com, 消息推送 › 接入指引 and 消息加解密说明. The configured mode decides what is checked, never the
 request: in safe mode only `msg_signature` counts, for `signature` covers no body. The format, XML or JSON, is a
 setting on the platform that is not known here: a reply has that of its request.
+
+Own code, because the replies of wechatpy 1.8.18 put a text into CDATA as it is, so that a `]]>` in it begins other
+elements, and its parser knows no JSON.
 """
 
 import secrets

@@ -1,7 +1,9 @@
 """What the platform pushes becomes an `InboundMessage`, or None for what is not for us. Pure.
 
 Shapes: developers.weixin.qq.com, 公众号 › 接收普通消息 and 接收事件推送. What the platform has authenticated is still
-untrusted in its shape: any fields are read without an exception.
+untrusted in its shape: any fields are read without an exception. Own reader, because wechatpy 1.8.18 raises half a
+dozen kinds of exceptions on odd fields, some only when they are looked at, and gives each message without MsgId the
+id 0.
 """
 
 import logging

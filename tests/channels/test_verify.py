@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from channels.verify import (
-    SeenNonces,
     Undecryptable,
     decode_base64,
     decrypt_cbc,
@@ -137,15 +136,3 @@ def test_same_survives_half_an_emoji() -> None:
 )
 def test_freshness(timestamp: str, answer: bool) -> None:
     assert fresh(timestamp, now=1000.0, window=600.0) is answer
-
-
-def test_nonces_are_remembered_for_a_while_and_never_too_many() -> None:
-    seen = SeenNonces(window=60, capacity=3)
-    assert seen.first("a", 0)
-    assert not seen.first("a", 60)
-    assert seen.first("a", 61)
-    for number in range(100):
-        assert seen.first(f"n{number}", 62)
-    assert len(seen) == 3
-    assert seen.first("n96", 62)
-    assert not seen.first("n99", 62)
