@@ -6,12 +6,14 @@ import errno
 import fcntl
 import logging
 import os
+import resource
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import SecretStr
 
 from gateway.database import Database
 from gateway.owed_turns import SCHEMA, OwedTurns
@@ -21,7 +23,9 @@ from memory.conversation import ConversationId, Role, Turn
 from memory.errors import StoreBusy, StoreClosed, StoreError, StoreFull, StoreUnavailable
 from memory.generations import Forgotten, Generations
 from memory.memory import Memory
+from memory.redis_link import RedisSettings
 from memory.window import WindowSettings
+from tests.platforms.redis_server import RedisServer
 from tests.scenarios.conversation_files import checked, said
 from tests.waiting import until
 
@@ -561,3 +565,39 @@ def test_reading_fails_in_the_middle(tmp_path: Path, monkeypatch: pytest.MonkeyP
     texts = asyncio.run(scenario())
     assert 3 < len(texts) < 30
     assert texts[-1] == question(29).text
+
+
+async def test_a_real_short_write(memory: Memory, tmp_path: Path) -> None:
+    """The system takes a part of a write, then none: what a quota or a full disk does."""
+    await talk(memory, 1)
+    path = path_in(tmp_path)
+    before = path.read_bytes()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 50, limits[1]))
+    try:
+        await talk(memory, 2)
+        assert path.read_bytes() == before
+        assert await seen(memory) == words(1, 2)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    await talk(memory, 3)
+    assert [text for _, text in said(path)] == words(1, 2, 3)
+    checked(path)
+
+
+async def test_with_redis_the_window_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with RedisServer() as server:
+        memory = Memory(tmp_path, redis=RedisSettings(url=SecretStr(server.url)))
+        await memory.open()
+        await talk(memory, 1, 2)
+        disk = Disk(monkeypatch)
+        BREAKS["no space"](disk)
+        await talk(memory, 3)
+        assert await seen(memory) == words(1, 2, 3)
+        disk.well()
+        await talk(memory, 4)
+        assert await seen(memory) == words(1, 2, 3, 4)
+        await memory.close()
+    alone = Memory(tmp_path)
+    assert await seen(alone) == words(1, 2, 3, 4)
+    await alone.close()
