@@ -18,6 +18,10 @@ Raises GatewayClosed while the gateway takes none.
 """
 
 
+Texts = Callable[[str], str]
+"""The fixed text of that name, as the config has it now."""
+
+
 class EntrySettings(SettingsModel):
     """What every entry under `channels` takes, whatever its kind."""
 

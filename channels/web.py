@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, field
 
-from channels.channel import Accept, EntrySettings, Health, Route
+from channels.channel import Accept, EntrySettings, Health, Route, Texts
 from channels.message import (
     Answered,
     Delta,
@@ -28,8 +28,6 @@ MAX_NAME = 200
 """The most characters a user, group, session or display name may have."""
 
 _MAX_PENDING = 256 * 1024
-_LOST = "等待回答超时，请稍后再试。"
-_STOPPED = "网关正在重启，回答会保存在会话里，请稍后再看。"
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -117,6 +115,7 @@ class WebChannel:
         self,
         name: str,
         accept: Accept,
+        texts: Texts,
         *,
         new_id: Callable[[], str],
         patience: float = 600.0,
@@ -125,6 +124,7 @@ class WebChannel:
     ) -> None:
         self._name = name
         self._accept = accept
+        self._texts = texts
         self._new_id = new_id
         self._patience = patience
         self._max_readers = max_readers
@@ -204,7 +204,7 @@ class WebChannel:
                     async with asyncio.timeout(self._patience):
                         event = await reader.get()
                 except TimeoutError:
-                    event = Failed(_LOST)
+                    event = Failed(self._texts("waited-too-long"))
                 yield event
                 if isinstance(event, Answered | Failed):
                     return
@@ -232,7 +232,7 @@ class WebChannel:
         """Ends every request that still waits with a friendly text."""
         self._open = False
         for reader in self._readers.values():
-            reader.put(Failed(_STOPPED))
+            reader.put(Failed(self._texts("restarting-saved")))
         self._readers.clear()
 
     def health(self) -> Health:

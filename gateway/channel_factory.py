@@ -4,7 +4,7 @@ import time
 import uuid
 from collections.abc import Callable
 
-from channels.channel import Accept, Channel, EntrySettings, Shelf
+from channels.channel import Accept, Channel, EntrySettings, Shelf, Texts
 from channels.web import WebChannel
 
 
@@ -13,7 +13,7 @@ def make_channel(
     entry: EntrySettings,
     accept: Accept,
     shelf: Shelf,
-    texts: Callable[[str], str],
+    texts: Texts,
     *,
     clock: Callable[[], float] = time.time,
 ) -> Channel:
@@ -23,7 +23,7 @@ def make_channel(
     """
     kind = entry.kind or name
     if kind == "web":
-        return WebChannel(name, accept, new_id=lambda: f"w-{uuid.uuid4().hex}", clock=clock)
+        return WebChannel(name, accept, texts, new_id=lambda: f"w-{uuid.uuid4().hex}", clock=clock)
     if kind == "dingtalk":
         from channels.dingtalk.channel import DingTalkChannel
         from channels.dingtalk.settings import DingTalkSettings
@@ -47,5 +47,5 @@ def make_channel(
         from channels.wecom.settings import WeComBotSettings
 
         assert isinstance(entry, WeComBotSettings)
-        return WeComBotChannel(name, entry, accept, clock=clock)
+        return WeComBotChannel(name, entry, accept, texts, clock=clock)
     raise ValueError(f"no channel of kind {kind!r}")

@@ -10,11 +10,17 @@ DEFAULTS: Mapping[str, str] = {
     "later": "这个问题需要多想一会儿，答复稍后就来；也可以发送「继续」查看。",
     "more": "（未完，发送「继续」查看余下的内容）",
     "stopped": "已停止回答。",
-    "expired": "抱歉，你之前的消息没能及时处理，请重新发送。",
+    "merged": "已与后一条消息合并回答。",
+    "answer-later": "（回答需要更多时间，完整内容稍后另行送达）",
+    "nothing-to-show": "（没有可显示的内容）",
+    "restarting": "网关重启中，回答稍后送达。",
+    "restarting-saved": "网关正在重启，回答会保存在会话里，请稍后再看。",
+    "not-taken": "网关正在重启，这条消息没有收到，请稍后重新发送。",
     # failures
     "failed": "抱歉，刚才出了点问题，请稍后再试。",
     "busy": "现在使用的人较多，请稍后再试。",
     "timeout": "抱歉，这次思考的时间太长了，请稍后再试，或把问题说得更具体一些。",
+    "waited-too-long": "等待回答超时，请稍后再试。",
     "too-long": "这条内容太长了，请缩短或分几次发送。",
     "refused-by-filter": "抱歉，这条消息含有不能处理的内容，请修改后再发。",
     "refused-by-model": "抱歉，这个问题我无法回答，请换一种说法试试。",
@@ -24,7 +30,6 @@ DEFAULTS: Mapping[str, str] = {
     "empty": "没有收到文字内容，请把问题写给我。",
     "refused-dm": "抱歉，你还没有使用权限，请联系管理员。",
     "rate-limited": "发送得太快了，请稍等一分钟再试。",
-    "tokens-spent": "今天的用量已用完，请明天再来。",
     # commands
     "help": (
         "可用的命令：\n"
@@ -40,7 +45,6 @@ DEFAULTS: Mapping[str, str] = {
         "/forget 立即删除我的全部资料"
     ),
     "unknown-command": "没有「{command}」这个命令。发送 /help 查看可用的命令。",
-    "admin-only": "这个命令只有管理员可以使用。",
     "agents": "可用的智能体：\n{agents}\n发送「/agent 名称」换用，例如 /agent {example}",
     "agent-current": "当前的智能体是 {agent}。发送「/agent 名称」换用，发送 /agents 查看全部。",
     "agent-switched": "已换用 {agent}：{description}\n发送「/agent auto」恢复自动选择。",

@@ -6,14 +6,14 @@ import time
 from collections.abc import Callable
 
 from channels.access_token import TokenError
-from channels.channel import SendDeferred, SendError, SendFailed, SendLimited, SendRefused, SendUncertain
+from channels.channel import SendDeferred, SendError, SendFailed, SendLimited, SendRefused, SendUncertain, Texts
 from channels.health import Troubles
 from channels.message import InboundMessage, Part
 from channels.split import split
 from channels.wechat.api import ApiError, WeChatApi
 from channels.wechat.codes import Remedy
 from channels.wechat.quota import Quota
-from channels.wechat.reply import ACTIVE_BYTES, Texts, with_hint
+from channels.wechat.reply import ACTIVE_BYTES, with_hint
 
 _log = logging.getLogger("sanqiao.channels.wechat")
 

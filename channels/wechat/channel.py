@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from channels.access_token import TokenError
-from channels.channel import Accept, EntrySettings, Health, Route, SendDeferred, Shelf
+from channels.channel import Accept, EntrySettings, Health, Route, SendDeferred, Shelf, Texts
 from channels.health import Troubles
 from channels.message import GatewayClosed, InboundMessage, Part, Progress, Routed
 from channels.wechat.active import Active
@@ -15,7 +15,7 @@ from channels.wechat.api import ApiError, WeChatApi
 from channels.wechat.envelope import Envelope
 from channels.wechat.events import Account
 from channels.wechat.passive import Passive, Times, Write
-from channels.wechat.reply import ACTIVE_BYTES, PASSIVE_BYTES, Texts
+from channels.wechat.reply import ACTIVE_BYTES, PASSIVE_BYTES
 from channels.wechat.settings import WeChatSettings
 from channels.wechat.webhook import Webhook
 

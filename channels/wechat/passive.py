@@ -9,10 +9,10 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from channels.channel import Accept, SendDeferred, Shelf, ShelvedPart
+from channels.channel import Accept, SendDeferred, Shelf, ShelvedPart, Texts
 from channels.message import Admission, Answered, Failed, InboundMessage, Joined, Part, Progress, Routed, Silent
 from channels.wechat.exchange import Exchange, Offer, Person, key
-from channels.wechat.reply import PASSIVE_BYTES, Texts, Words, compose, parts, with_hint
+from channels.wechat.reply import PASSIVE_BYTES, Words, compose, parts, with_hint
 from memory.conversation import LaneKey
 
 _log = logging.getLogger("sanqiao.channels.wechat")

@@ -1,13 +1,10 @@
 """The text of one passive reply: a part that was waiting, the own answer where it fits, a word on what follows. Pure."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
+from channels.channel import Texts
 from channels.markup import plain
 from channels.split import split
-
-Texts = Callable[[str], str]
-"""The fixed text of that name, as the config has it now."""
 
 PASSIVE_BYTES = 2047
 """What one passive reply holds; the platform drops a longer one."""

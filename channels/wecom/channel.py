@@ -9,11 +9,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from channels import markup
-from channels.channel import Accept, EntrySettings, Health, Route
+from channels.channel import Accept, EntrySettings, Health, Route, Texts
 from channels.health import Troubles
 from channels.message import GatewayClosed, InboundMessage, Part, Progress
 from channels.split import split
-from channels.wecom import notices
 from channels.wecom.connection import LongConnection
 from channels.wecom.delivery import Delivery
 from channels.wecom.events import Bot, Origin, read_callback
@@ -35,6 +34,7 @@ class WeComBotChannel:
         name: str,
         settings: WeComBotSettings,
         accept: Accept,
+        texts: Texts,
         *,
         clock: Callable[[], float] = time.time,
         now: Callable[[], float] = time.monotonic,
@@ -42,6 +42,7 @@ class WeComBotChannel:
     ) -> None:
         self._name = name
         self._accept = accept
+        self._texts = texts
         self._clock = clock
         run = uuid.uuid4().hex
         self._bot = Bot(
@@ -55,7 +56,7 @@ class WeComBotChannel:
         self._troubles = Troubles(name, clock)
         self._connection = LongConnection(settings, name, self._troubles, self._on_callback, rng=rng)
         quota = Quota()
-        self._streams = Streams(self._connection, quota, name, run, now)
+        self._streams = Streams(self._connection, quota, texts, entry=name, run=run, now=now)
         self._delivery = Delivery(self._connection, self._streams, quota, run, clock=clock, now=now, rng=rng)
         self._closed = False
 
@@ -121,6 +122,6 @@ class WeComBotChannel:
         _log.warning("wecom_message_lost entry=%s id=%r reason=gateway-closed", self._name, message.id)
         if origin.welcome or not origin.req_id or self._streams.is_answering(message):
             return
-        notice = {"id": uuid.uuid4().hex, "finish": True, "content": notices.NOT_TAKEN}
+        notice = {"id": uuid.uuid4().hex, "finish": True, "content": self._texts("not-taken")}
         with contextlib.suppress(RequestFailed):
             await self._connection.ask(RESPOND, {"msgtype": "stream", "stream": notice}, origin.req_id)

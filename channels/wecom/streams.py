@@ -13,9 +13,9 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 
 from channels import markup
+from channels.channel import Texts
 from channels.message import Answered, Delta, Failed, InboundMessage, Joined, Progress, Routed, Silent
 from channels.text import is_blank
-from channels.wecom import notices
 from channels.wecom.codes import STREAM_EXPIRED, Remedy, remedy_for
 from channels.wecom.connection import LongConnection
 from channels.wecom.events import Origin
@@ -31,6 +31,7 @@ STREAM_SECONDS = 340.0
 _REST_SECONDS = 10.0
 _MOST_STREAMS = 1000
 _CLOSE_SECONDS = 4.0
+_NOTICE_BYTES = 400
 
 
 @dataclass(slots=True, eq=False)
@@ -95,9 +96,17 @@ class Streams:
     """The open streams of one bot, by the message each answers; at most 1,000, more are shown when they are whole."""
 
     def __init__(
-        self, connection: LongConnection, quota: Quota, entry: str, run: str, now: Callable[[], float]
+        self,
+        connection: LongConnection,
+        quota: Quota,
+        texts: Texts,
+        *,
+        entry: str,
+        run: str,
+        now: Callable[[], float],
     ) -> None:
         self._connection = connection
+        self._texts = texts
         self._quota = quota
         self._entry = entry
         self._run = run
@@ -126,14 +135,14 @@ class Streams:
                 if stream is not None:
                     stream.told = text
             case Silent() if stream is not None:
-                self._spawn(self._end(message, stream, stream.told or stream.text or notices.NOTHING))
+                self._spawn(self._end(message, stream, stream.told or stream.text or self._texts("nothing-to-show")))
 
     def _join(self, message: InboundMessage, stream: Stream | None) -> None:
         while len(self._joined) >= _MOST_STREAMS:
             del self._joined[next(iter(self._joined))]
         self._joined[message.id] = None
         if stream is not None:
-            self._spawn(self._end(message, stream, notices.MERGED))
+            self._spawn(self._end(message, stream, self._texts("merged")))
 
     def _begin(self, message: InboundMessage) -> None:
         origin = Origin.of(message)
@@ -202,7 +211,7 @@ class Streams:
         self._open.clear()
 
     async def _say_goodbye(self, stream: Stream) -> None:
-        text = f"{beginning(stream.text, PART_BYTES - 200)}\n\n{notices.RESTARTING}".lstrip()
+        text = f"{self._so_far(stream)}{self._notice('restarting')}"
         try:
             code = await self.finish(stream, text)
         except RequestFailed as error:
@@ -245,7 +254,7 @@ class Streams:
 
     async def _refresh(self, stream: Stream) -> None:
         text = stream.text
-        text = notices.THINKING if is_blank(text) else text
+        text = self._notice("thinking") if is_blank(text) else text
         if text == stream.shown:
             return
         self._quota.take(stream.origin.chat, self._now())
@@ -272,11 +281,19 @@ class Streams:
 
     async def _give_up(self, stream: Stream) -> None:
         """The stream may live no longer, but its answer is not there yet: it will be sent by itself."""
-        text = f"{beginning(stream.text, PART_BYTES - 200)}\n\n{notices.LATER}".lstrip()
+        text = f"{self._so_far(stream)}{self._notice('answer-later')}"
         if stream.begun is not None and not stream.spoiled:
             with contextlib.suppress(RequestFailed):
                 await self._frame(stream, text, finish=True)
         stream.spoiled = True
+
+    def _so_far(self, stream: Stream) -> str:
+        """What was said, with room for a notice below it."""
+        said = beginning(stream.text, PART_BYTES - _NOTICE_BYTES)
+        return f"{said}\n\n" if said else ""
+
+    def _notice(self, name: str) -> str:
+        return beginning(self._texts(name), _NOTICE_BYTES)
 
     async def _frame(self, stream: Stream, text: str, *, finish: bool) -> int:
         """One frame of the stream; its turn is held. Returns the errcode. Raises ConnectionLost, AckMissing."""

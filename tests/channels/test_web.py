@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from channels.message import Admission, Answered, Delta, Failed, GatewayClosed, InboundMessage, Part, Progress, Routed
 from channels.web import BadQuestion, Question, TooManyReaders, WebChannel
+from gateway.texts import Texts
 from memory.conversation import session_id, user_id
 
 
@@ -35,7 +36,7 @@ def gate() -> Gate:
 @pytest.fixture
 def web(gate: Gate) -> WebChannel:
     numbers = iter(range(10_000))
-    return WebChannel("web", gate.accept, new_id=lambda: f"w-{next(numbers)}", patience=2.0, max_readers=3)
+    return WebChannel("web", gate.accept, Texts().get, new_id=lambda: f"w-{next(numbers)}", patience=2.0, max_readers=3)
 
 
 async def rest(events: AsyncIterator[Progress]) -> list[Progress]:
@@ -115,7 +116,7 @@ async def test_two_questions_do_not_mix(web: WebChannel, gate: Gate) -> None:
 
 
 async def test_waiting_is_bounded(gate: Gate) -> None:
-    web = WebChannel("web", gate.accept, new_id=lambda: "w", patience=0.02)
+    web = WebChannel("web", gate.accept, Texts().get, new_id=lambda: "w", patience=0.02)
     (event,) = await rest(await web.ask("u", "问"))
     assert isinstance(event, Failed)
     assert event.message

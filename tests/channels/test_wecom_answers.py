@@ -19,11 +19,13 @@ from channels.wecom.losses import Loss
 from channels.wecom.quota import Quota
 from channels.wecom.render import beginning
 from channels.wecom.streams import REFRESH_SECONDS, STREAM_SECONDS
+from gateway.texts import Texts
 from tests.channels.wecom_recorder import Recorder, part, running
 from tests.platforms.wecom_bot import FakeWeComBot, Frame
 from tests.waiting import until
 
 ROUTED = Routed("general-agent", "default")
+THINKING = Texts().get("thinking")
 
 
 class Clock:
@@ -99,14 +101,14 @@ async def test_the_first_frame_comes_at_once_then_the_whole_text_so_far_then_the
     fake: FakeWeComBot, wecom: WeComBotChannel, asked: InboundMessage
 ) -> None:
     await begun(fake, wecom, asked)
-    assert fake.streams("r1")[0]["content"] == "……"
+    assert fake.streams("r1")[0]["content"] == THINKING
     for piece in ("一二", "三", "四"):
         wecom.progress(asked, Delta(piece))
         await asyncio.sleep(0.15)
     wecom.progress(asked, Answered("一二三四五"))
     assert await wecom.send(part(asked, "一二三四五")) == ""
     streams = fake.streams("r1")
-    assert [stream["content"] for stream in streams[:2]] == ["……", "一二"]
+    assert [stream["content"] for stream in streams[:2]] == [THINKING, "一二"]
     assert all("一二三四五".startswith(stream["content"]) for stream in streams[1:])
     assert [stream["finish"] for stream in streams] == [False] * (len(streams) - 1) + [True]
     assert fake.finished("r1") == ["一二三四五"]
@@ -138,7 +140,7 @@ async def test_nothing_is_shown_twice(fake: FakeWeComBot, wecom: WeComBotChannel
     await begun(fake, wecom, asked, "好")
     wecom.progress(asked, Delta(""))
     await asyncio.sleep(0.3)
-    assert [stream["content"] for stream in fake.streams("r1")] == ["……", "好"]
+    assert [stream["content"] for stream in fake.streams("r1")] == [THINKING, "好"]
 
 
 async def test_commands_and_refusals_are_one_frame(
@@ -608,3 +610,28 @@ def test_a_beginning_cuts_no_character(text: str, size: int) -> None:
     assert len(cut.encode()) <= size
     assert text.startswith(cut)
     assert len(cut) == len(text) or len(text[: len(cut) + 1].encode()) > size
+
+
+async def test_the_fixed_texts_are_those_of_the_config(fake: FakeWeComBot, recorder: Recorder) -> None:
+    own = {"thinking": "想一想", "restarting": "马上回来" + "！" * 500, "merged": "并了", "not-taken": "再发一次"}
+    async with running(fake, recorder, texts=lambda name: own.get(name, name)) as wecom:
+        await until(lambda: wecom.health().ok)
+        for number in range(2):
+            await fake.says("你好", req_id=f"r{number}")
+        await recorder.next(2)
+        older, newer = recorder.messages
+        for message in (older, newer):
+            wecom.progress(message, ROUTED)
+        await until(lambda: len(fake.streams("r0") + fake.streams("r1")) == 2)
+        wecom.progress(newer, Delta("好" * 10_000))
+        wecom.progress(older, Joined(newer.id))
+        await until(lambda: fake.finished("r0"))
+        await wecom.stop_receiving()
+        await fake.says("太迟", req_id="r2")
+        await until(lambda: fake.finished("r2"))
+    assert [stream["content"] for stream in fake.streams("r0")] == ["想一想", "并了"]
+    assert fake.streams("r1")[0]["content"] == "想一想"
+    assert fake.finished("r2") == ["再发一次"]
+    (goodbye,) = fake.finished("r1")
+    assert "好\n\n马上回来！" in goodbye
+    assert len(goodbye.encode()) <= 20_480

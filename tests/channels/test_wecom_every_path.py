@@ -15,6 +15,7 @@ from channels.wecom.events import Origin
 from channels.wecom.exchange import AckMissing, ConnectionLost
 from channels.wecom.quota import Quota
 from channels.wecom.streams import Streams
+from gateway.texts import Texts
 from memory.conversation import LaneKey, session_id, user_id
 from tests.channels.wecom_recorder import part
 
@@ -49,6 +50,16 @@ class Platform:
         return int(result)
 
 
+class Unlimited(Quota):
+    """No answer waits: each rest is over at once."""
+
+    def wait(self, chat: str, now: float) -> float:
+        return 0.0
+
+    def wait_to_refresh(self, chat: str, now: float) -> float:
+        return 0.0
+
+
 def message() -> InboundMessage:
     user = user_id("wecom", "b", "u")
     lane = LaneKey(user, "wecom", session_id("wecom", "b", "u"), False)
@@ -60,8 +71,8 @@ def message() -> InboundMessage:
 async def live(script: list[int | str], steps: list[str], end: str) -> Platform:
     """One question from Routed to its end, sent like the outbox does: again until it is taken or refused."""
     platform, asked = Platform(script), message()
-    quota = Quota()
-    streams = Streams(platform, quota, "wecom-bot", "run", lambda: 1000.0)  # type: ignore[arg-type]
+    quota = Unlimited()
+    streams = Streams(platform, quota, Texts().get, entry="wecom-bot", run="run", now=lambda: 1000.0)  # type: ignore[arg-type]
     delivery = Delivery(platform, streams, quota, "run", clock=lambda: 1000.0, now=lambda: 1000.0)  # type: ignore[arg-type]
     if "routed" in steps:
         streams.progress(asked, Routed("a", "b"))
@@ -78,7 +89,7 @@ async def live(script: list[int | str], steps: list[str], end: str) -> Platform:
             except SendRefused:
                 break
             except SendError:
-                delivery._quota = streams._quota = Quota()  # a rest of ten seconds is over
+                continue
     elif end == "silent":
         streams.progress(asked, Silent())
         await asyncio.sleep(0.01)

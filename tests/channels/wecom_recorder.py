@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from channels.message import Admission, GatewayClosed, InboundMessage, Part
 from channels.wecom.channel import WeComBotChannel
 from channels.wecom.settings import WeComBotSettings
+from gateway.texts import Texts
 from tests.platforms.wecom_bot import FakeWeComBot
 from tests.waiting import until
 
@@ -46,11 +47,17 @@ def settings(fake: FakeWeComBot, **more: object) -> WeComBotSettings:
 
 @contextlib.asynccontextmanager
 async def running(
-    fake: FakeWeComBot, recorder: Recorder, clock: Callable[[], float] | None = None, **more: object
+    fake: FakeWeComBot,
+    recorder: Recorder,
+    clock: Callable[[], float] | None = None,
+    texts: Callable[[str], str] | None = None,
+    **more: object,
 ) -> AsyncIterator[WeComBotChannel]:
     """The channel, connecting; closed at the end."""
     extra = {"clock": clock, "now": clock} if clock else {}
-    channel = WeComBotChannel("wecom-bot", settings(fake, **more), recorder.accept, rng=lambda: 0.0, **extra)
+    channel = WeComBotChannel(
+        "wecom-bot", settings(fake, **more), recorder.accept, texts or Texts().get, rng=lambda: 0.0, **extra
+    )
     task = asyncio.create_task(channel.run())
     try:
         yield channel

@@ -9,6 +9,7 @@ from channels.web import WebChannel
 from gateway.console.backend import AgentInfo
 from gateway.conversation_index import BadCursor, ConversationItem, ConversationPage
 from gateway.removed import Removed
+from gateway.texts import Texts
 from memory.conversation import ConversationId, Turn
 from memory.errors import StoreError
 from memory.mended import Mended
@@ -42,7 +43,7 @@ class FakeBackend:
         self.mended: list[Mended] = []
         self.answering: set[asyncio.Task[None]] = set()
         numbers = iter(range(10**9))
-        self.web = WebChannel("web", self.accept, new_id=lambda: f"w-{next(numbers)}")
+        self.web = WebChannel("web", self.accept, Texts().get, new_id=lambda: f"w-{next(numbers)}")
 
     async def accept(self, message: InboundMessage) -> Admission:
         self.accepted.append(message)

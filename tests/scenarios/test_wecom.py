@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from gateway.texts import Texts
 from memory.conversation import session_id, user_id
 from tests.platforms.model_server import Chunks, ModelServer, delta
 from tests.platforms.wecom_bot import FakeWeComBot
@@ -79,7 +80,7 @@ async def test_the_answer_grows_in_one_bubble(gateway: Inside, model: ModelServe
     model.answers = [slowly(*"一二三四五六")]
     assert await says(wecom, "数到六", req_id="r1") == "一二三四五六"
     shown = [stream["content"] for stream in wecom.streams("r1")]
-    assert shown[0] == "……"
+    assert shown[0] == Texts().get("thinking")
     assert len(shown) >= 4
     assert all("一二三四五六".startswith(text) for text in shown[1:])
     assert shown[1:] == sorted(shown[1:], key=len)
