@@ -16,6 +16,7 @@ from gateway.problems import ConfigProblems
 from gateway.server import ListenFailed
 from gateway.settings import load_settings
 from gateway.workspace_lock import WorkspaceError
+from memory.errors import StoreError
 
 _PLANNED = {"knowledge": "管理知识库文档"}
 
@@ -44,7 +45,7 @@ def run_command(arguments: Sequence[str]) -> int:
         code = _with_settings(args, live)
     except* KeyboardInterrupt:
         code = 0
-    except* (WorkspaceError, ListenFailed, TokenUnusable) as group:
+    except* (WorkspaceError, ListenFailed, TokenUnusable, StoreError) as group:
         _explain(group, "{}")
     except* (OSError, sqlite3.Error) as group:
         _explain(group, f"无法运行：{{}}；请检查工作目录 {args.workspace} 的权限与磁盘空间")

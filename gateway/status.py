@@ -15,7 +15,7 @@ def is_degraded(channels: Mapping[str, Channel], live: LiveSettings, memory: Mem
     """Whether something needs an admin: a channel, Redis or files that are not well, or a broken configuration file."""
     well = (
         memory.redis().state != "down"
-        and memory.files().state == "ok"
+        and memory.files_well()
         and all(channel.health().ok for channel in channels.values())
     )
     return bool(live.problems) or not well

@@ -24,8 +24,8 @@ log = logging.getLogger("sanqiao.memory")
 PER_CONVERSATION = 200
 """Turns of one conversation that wait; few enough that a repeat of all of them is recognised by their ids."""
 TOTAL_BYTES = 64 << 20
-LAST_TRY = 5.0
-"""Seconds that the last try takes at most when the gateway stops."""
+ONE_TRY = 5.0
+"""Seconds that the first try takes at most when the gateway starts, and the last one when it stops."""
 
 Write = Callable[[ConversationId, Sequence[Turn], int], Awaitable[list[Turn]]]
 """Appends turns that were asked for in a generation (see memory.generations). Raises StoreError."""
@@ -93,14 +93,23 @@ class _Owed:
 
 @dataclass(slots=True)
 class _Debt:
-    """What one conversation's file is owed, by id, and why."""
+    """What one conversation's file is owed, by id, and why; `bytes` in all."""
 
     error: StoreError
     owed: dict[str, _Owed] = field(default_factory=dict)
+    bytes: int = 0
 
-    @property
-    def bytes(self) -> int:
-        return sum(each.bytes for each in self.owed.values())
+    def add(self, turn: Turn, *, sheltered: bool = False) -> None:
+        """Puts a turn behind the others, if it is not among them."""
+        if turn.id not in self.owed:
+            owed = self.owed[turn.id] = _Owed(turn, len(write_item(turn)), sheltered)
+            self.bytes += owed.bytes
+
+    def take(self, id: str) -> _Owed | None:
+        """Takes a turn out; None if it is not there."""
+        owed = self.owed.pop(id, None)
+        self.bytes -= owed.bytes if owed else 0
+        return owed
 
 
 def _remedy(error: StoreError) -> str:
@@ -171,6 +180,11 @@ class Backlog:
         """The conversations of this lane for which something waits."""
         return (conversation for conversation in self._debts if conversation.lane == lane)
 
+    @property
+    def well(self) -> bool:
+        """Whether nothing waits."""
+        return not self._debts
+
     def status(self) -> FilesStatus:
         """How the files are."""
         owed = [each for debt in self._debts.values() for each in debt.owed.values()]
@@ -191,7 +205,7 @@ class Backlog:
             log.error("file_failing path=%s error=%s", path_of(conversation), error)
         debt.error = error
         for turn in map(clean, turns):
-            debt.owed.setdefault(turn.id, _Owed(turn, len(write_item(turn))))
+            debt.add(turn)
         while len(debt.owed) > PER_CONVERSATION:
             self._give_up(conversation)
         while sum(each.bytes for each in self._debts.values()) > TOTAL_BYTES:
@@ -200,7 +214,8 @@ class Backlog:
     def _give_up(self, conversation: ConversationId) -> None:
         debt = self._debts[conversation]
         oldest = next(iter(debt.owed))
-        if debt.owed.pop(oldest).sheltered:
+        given_up = debt.take(oldest)
+        if given_up and given_up.sheltered:
             self._settled.setdefault(conversation, []).append(oldest)
         self._lost += 1
         log.error("turn_lost path=%s turn=%s waiting=%d: 等待写入的太多", path_of(conversation), oldest, len(debt.owed))
@@ -216,8 +231,15 @@ class Backlog:
             return
         for conversation, turn in left:
             debt = self._debts.setdefault(conversation, _Debt(StoreError("上次停止前未能写入")))
-            debt.owed[turn.id] = _Owed(turn, len(write_item(turn)), sheltered=True)
-        await self.retry()
+            debt.add(turn, sheltered=True)
+        await self._retry_briefly()
+
+    async def _retry_briefly(self) -> None:
+        try:
+            async with asyncio.timeout(ONE_TRY):
+                await self.retry()
+        except TimeoutError:
+            log.warning("files_still_failing waiting=%d", self.status().waiting)
 
     async def _keep(self, conversation: ConversationId) -> None:
         """Puts into the shelter what is not in it yet."""
@@ -257,7 +279,7 @@ class Backlog:
         debt = self._debts.get(conversation)
         if debt is None:  # forgotten meanwhile
             return
-        done = [owed for turn in written if (owed := debt.owed.pop(turn.id, None)) is not None]
+        done = [owed for turn in written if (owed := debt.take(turn.id)) is not None]
         sheltered = [each.turn.id for each in done if each.sheltered]
         if sheltered:
             self._settled.setdefault(conversation, []).extend(sheltered)
@@ -298,11 +320,7 @@ class Backlog:
 
     async def close(self) -> None:
         """Tries a last time; what is then neither in its file nor in the shelter ends with the process, loudly."""
-        try:
-            async with asyncio.timeout(LAST_TRY):
-                await self.retry()
-        except TimeoutError:
-            log.warning("files_still_failing waiting=%d", self.status().waiting)
+        await self._retry_briefly()
         for conversation in tuple(self._debts):
             await self._keep(conversation)
         for conversation, debt in self._debts.items():
@@ -324,7 +342,7 @@ class Backlog:
             asked = {name for each in debt.owed.values() if each.turn.user == user for name in _ids(each.turn)}
             for name, each in tuple(debt.owed.items()):
                 if own or each.turn.user == user or each.turn.to in asked:
-                    del debt.owed[name]
+                    debt.take(name)
             if not debt.owed:
                 del self._debts[conversation]
         try:

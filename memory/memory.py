@@ -84,6 +84,10 @@ class Memory:
         """Writes what waits for its file, `pause()` seconds apart, until it is cancelled."""
         await self._backlog.keep_trying(pause)
 
+    def files_well(self) -> bool:
+        """Whether every file has taken all that was remembered."""
+        return self._backlog.well
+
     def files(self) -> FilesStatus:
         """How the conversation files are."""
         return self._backlog.status()

@@ -117,6 +117,21 @@ async def test_the_command_repair(tmp_path: Path, model: ModelServer, running: b
         assert not running or (await gateway.chat("three", "我叫什么？")).text == "你叫手工"
 
 
+async def test_commands_that_read_tell_of_a_file_that_is_none(tmp_path: Path, model: ModelServer) -> None:
+    gateway = Process(tmp_path, model)
+    await asyncio.to_thread(gateway.write)
+    conversation = "uu3r7qbo6l6i3:web:b759cea3338c:0:general-agent"
+    await asyncio.to_thread(gateway.file_of(conversation).mkdir, parents=True)
+    code, out = await gateway.run("window", conversation)
+    assert (code, "Traceback" in out) == (2, False)
+    assert gateway.file_of(conversation).name in out
+    code, out = await gateway.run("conversations")
+    assert (code, "Traceback" in out) == (0, False)
+    code, out = await gateway.run("repair")
+    assert code == 1
+    assert "不是普通的文件" in out
+
+
 async def test_a_workspace_that_vanishes_costs_no_answer(tmp_path: Path, model: ModelServer) -> None:
     async with Inside(tmp_path, model) as gateway:
         conversation = (await gateway.chat("one", "第一句")).conversation
