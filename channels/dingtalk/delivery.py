@@ -12,6 +12,7 @@ from channels.access_token import TokenError
 from channels.channel import SendError, SendFailed, SendLimited, SendRefused, SendUncertain
 from channels.dingtalk.api import ANSWER_SECONDS, ApiError, DingTalkApi
 from channels.dingtalk.codes import Remedy
+from channels.dingtalk.origin import Origin
 from channels.dingtalk.render import message_parameters, webhook_body
 from channels.dingtalk.session_webhook import session_webhook
 from channels.health import Troubles
@@ -73,20 +74,21 @@ class Delivery:
         return key
 
     async def _deliver(self, part: Part) -> str:
-        await self._wait_turn(self._chat_pace, part.message.reply["chat"])
+        origin = Origin.of(part.message)
+        await self._wait_turn(self._chat_pace, origin.chat)
         async with self._beginning:
             await asyncio.sleep(0)
-        webhook = self._webhook(part)
+        webhook = self._webhook(origin, part.message.entry)
         if webhook is not None:
             try:
-                await self._by_webhook(part, webhook)
+                await self._by_webhook(part, origin, webhook)
             except ApiError as error:
                 if error.remedy is not Remedy.OTHER_WAY:
                     raise self._send_error(error, _WAIT_CHAT) from error
                 _log.info("dingtalk_webhook_refused entry=%s reason=%r", part.message.entry, str(error))
             else:
                 return ""
-        return await self._by_api(part)
+        return await self._by_api(part, origin)
 
     async def _wait_turn(self, pace: Pace, key: str) -> None:
         now = self._now()
@@ -96,32 +98,29 @@ class Delivery:
         if pace.take(key, now):
             await self._sleep(wait)
 
-    def _webhook(self, part: Part) -> URL | None:
-        """The session webhook of the part's message, if it may and can still be used."""
-        reply = part.message.reply
-        if "webhook" not in reply or int(reply["webhook-ends"]) / 1000 - self._clock() <= WEBHOOK_MARGIN:
+    def _webhook(self, origin: Origin, entry: str) -> URL | None:
+        """The session webhook of a message, if it may and can still be used."""
+        if not origin.webhook or origin.webhook_ends / 1000 - self._clock() <= WEBHOOK_MARGIN:
             return None
-        webhook = session_webhook(reply["webhook"], self._oapi_base)
+        webhook = session_webhook(origin.webhook, self._oapi_base)
         if webhook is None:
-            _log.warning("dingtalk_webhook_untrusted entry=%s", part.message.entry)
+            _log.warning("dingtalk_webhook_untrusted entry=%s", entry)
         return webhook
 
-    async def _by_webhook(self, part: Part, webhook: URL) -> None:
+    async def _by_webhook(self, part: Part, origin: Origin, webhook: URL) -> None:
         """In a group the first part mentions who asked, so that they are notified."""
-        asker = part.message.reply.get("staff", "") if part.message.lane.group and part.number == 0 else ""
+        asker = origin.staff if part.message.lane.group and part.number == 0 else ""
         await self._api.post_to_session(webhook, webhook_body(part.text, asker))
 
-    async def _by_api(self, part: Part) -> str:
-        reply = part.message.reply
-        robot, staff = reply["robot"], reply.get("staff", "")
-        if not part.message.lane.group and not staff:
+    async def _by_api(self, part: Part, origin: Origin) -> str:
+        if not part.message.lane.group and not origin.staff:
             raise SendRefused("the session webhook is gone, and the robot API reaches only people with a staff id")
         await self._wait_turn(self._api_pace, "")
         parameters = message_parameters(part.text)
         try:
             if part.message.lane.group:
-                return await self._api.send_to_group(robot, reply["chat"], parameters)
-            return await self._api.send_to_person(robot, staff, parameters)
+                return await self._api.send_to_group(origin.robot, origin.chat, parameters)
+            return await self._api.send_to_person(origin.robot, origin.staff, parameters)
         except ApiError as error:
             raise self._send_error(error, _WAIT_API) from error
 

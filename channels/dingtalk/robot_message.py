@@ -8,6 +8,7 @@ import logging
 from dataclasses import dataclass
 
 from channels.dingtalk.content import Content, read_content
+from channels.dingtalk.origin import Origin, milliseconds
 from channels.json_values import Object, list_at, text_at
 from channels.message import InboundMessage, Notice
 from channels.text import is_blank, one_line
@@ -63,7 +64,7 @@ def read_message(message: Object, robot: Robot, delivery: str = "") -> InboundMe
         text=content.text,
         chat=chat if group else "",
         name=one_line(text_at(message, "senderNick"), 64),
-        reply=_reply(message, robot, chat, staff),
+        reply=_origin(message, robot, chat, staff).reply(),
         notice=notice,
     )
 
@@ -99,12 +100,14 @@ def _notice(content: Content) -> Notice | None:
     return None if content.worded else Notice.UNSUPPORTED
 
 
-def _reply(message: Object, robot: Robot, chat: str, staff: str) -> dict[str, str]:
-    """What answers need: the chat, the asker, the robot, and the session webhook with its end (unix ms)."""
-    reply = {"chat": chat, "robot": text_at(message, "robotCode") or robot.client_id}
-    if staff:
-        reply["staff"] = staff
-    address, ends = text_at(message, "sessionWebhook"), str(message.get("sessionWebhookExpiredTime"))
-    if 0 < len(address) <= _LONGEST_ADDRESS and ends.isascii() and ends.isdigit() and len(ends) < 16:
-        reply |= {"webhook": address, "webhook-ends": ends}
-    return reply
+def _origin(message: Object, robot: Robot, chat: str, staff: str) -> Origin:
+    """The way back: the session webhook, unless it is no address or has no end."""
+    address, ends = text_at(message, "sessionWebhook"), milliseconds(str(message.get("sessionWebhookExpiredTime")))
+    usable = ends is not None and len(address) <= _LONGEST_ADDRESS
+    return Origin(
+        chat=chat,
+        robot=text_at(message, "robotCode") or robot.client_id,
+        staff=staff,
+        webhook=address if usable else "",
+        webhook_ends=ends or 0,
+    )

@@ -12,6 +12,7 @@ from channels.access_token import TokenError
 from channels.channel import SendError, SendFailed, SendLimited, SendRefused
 from channels.feishu.api import ApiError, FeishuApi
 from channels.feishu.codes import Remedy
+from channels.feishu.origin import Origin
 from channels.feishu.render import post_content, text_content
 from channels.health import Troubles
 from channels.message import Part
@@ -37,14 +38,11 @@ class _Attempt:
     """How the part is tried next."""
 
     part: Part
+    origin: Origin
     post: bool = True
     reply: bool = True
     in_thread: bool = False
     failures: int = 0
-
-    @property
-    def chat(self) -> str:
-        return self.part.message.reply["chat"]
 
     @property
     def uuid(self) -> str:
@@ -82,9 +80,10 @@ class Delivery:
             raise
 
     async def _deliver(self, part: Part, deadline: float) -> str:
-        attempt = _Attempt(part, in_thread=bool(part.message.reply.get("thread")))
+        origin = Origin.of(part.message)
+        attempt = _Attempt(part, origin, in_thread=bool(origin.thread))
         for _ in range(_MOST_TRIES):
-            await self._wait_turn(self._chat_pace, attempt.chat, deadline)
+            await self._wait_turn(self._chat_pace, attempt.origin.chat, deadline)
             if self._now() < self._app_paced_until:
                 await self._wait_turn(self._app_pace, "", deadline)
             try:
@@ -110,9 +109,9 @@ class Delivery:
         text = attempt.part.text
         kind, content = ("post", post_content(text)) if attempt.post else ("text", text_content(text))
         if not attempt.reply:
-            return await self._api.create(attempt.chat, kind, content, attempt.uuid)
-        asked = attempt.part.message.reply["message"]
-        return await self._api.reply(asked, kind, content, attempt.uuid, in_thread=attempt.in_thread)
+            return await self._api.create(attempt.origin.chat, kind, content, attempt.uuid)
+        asked, uuid = attempt.origin.message, attempt.uuid
+        return await self._api.reply(asked, kind, content, uuid, in_thread=attempt.in_thread)
 
     async def _mend(self, attempt: _Attempt, error: ApiError, deadline: float) -> _Attempt:
         """What to try next after this error. Raises SendError where nothing helps."""
@@ -125,7 +124,7 @@ class Delivery:
                     raise SendLimited(str(error), seconds) from error
                 return attempt
             case Remedy.WAIT_CHAT:
-                self._chat_pace.pause(attempt.chat, self._now(), 0.3 + 0.7 * self._rng())
+                self._chat_pace.pause(attempt.origin.chat, self._now(), 0.3 + 0.7 * self._rng())
                 return attempt
             case Remedy.ASK_AGAIN if attempt.failures + 1 < _MOST_FAILURES:
                 await self._sleep(0.3 * 2**attempt.failures * (1 + self._rng()))

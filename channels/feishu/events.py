@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from channels.feishu.content import Content, Mention, read_content
+from channels.feishu.origin import Origin
 from channels.json_values import Object, list_at, object_at, text_at
 from channels.message import InboundMessage, Notice
 from channels.text import is_blank
@@ -75,7 +76,6 @@ def _read_message(message: Object, speaker: str, bot: Bot) -> InboundMessage | N
     notice = _notice(content)
     if notice is not None:
         _log.info("feishu_message_without_text entry=%s type=%r notice=%s", bot.entry, kind[:40], notice)
-    reply = {"chat": chat, "message": number} | ({"thread": thread} if thread else {})
     user = user_id("feishu", bot.account, speaker)
     return InboundMessage(
         entry=bot.entry,
@@ -86,7 +86,7 @@ def _read_message(message: Object, speaker: str, bot: Bot) -> InboundMessage | N
         platform_user=speaker,
         text=content.text,
         chat=chat if group else "",
-        reply=reply,
+        reply=Origin(chat, number, thread).reply(),
         notice=notice,
     )
 

@@ -15,9 +15,10 @@ from channels.message import GatewayClosed, InboundMessage, Part, Progress
 from channels.split import split
 from channels.wecom.connection import LongConnection
 from channels.wecom.delivery import Delivery
-from channels.wecom.events import Bot, Origin, read_callback
+from channels.wecom.events import Bot, read_callback
 from channels.wecom.exchange import RequestFailed
 from channels.wecom.frame import RESPOND, Frame
+from channels.wecom.origin import Origin
 from channels.wecom.quota import Quota
 from channels.wecom.render import PART_BYTES
 from channels.wecom.settings import WeComBotSettings

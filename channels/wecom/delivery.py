@@ -10,9 +10,9 @@ from channels.channel import SendError, SendFailed, SendLimited, SendRefused, Se
 from channels.message import InboundMessage, Part
 from channels.wecom.codes import Remedy, remedy_for
 from channels.wecom.connection import LongConnection
-from channels.wecom.events import Origin
 from channels.wecom.exchange import ConnectionLost, RequestFailed
 from channels.wecom.frame import RESPOND_WELCOME, SEND
+from channels.wecom.origin import Origin
 from channels.wecom.quota import Quota
 from channels.wecom.streams import Stream, Streams
 

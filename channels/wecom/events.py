@@ -5,7 +5,6 @@ untrusted in its shape: any JSON is read without an exception.
 """
 
 import logging
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from channels.json_values import Object, int_at, object_at, text_at
@@ -13,6 +12,7 @@ from channels.message import InboundMessage, Notice
 from channels.text import is_blank
 from channels.wecom.content import Content, read_content
 from channels.wecom.frame import EVENT, MESSAGE, Frame
+from channels.wecom.origin import Origin
 from memory.conversation import LaneKey, session_id, user_id
 
 _log = logging.getLogger("sanqiao.channels.wecom")
@@ -30,32 +30,6 @@ class Bot:
     name: str
     run: str
     group_policy: str = "mention"
-
-
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """Where a message came from, as its `reply` carries it: the way back.
-
-    `chat` is a chatid or, in direct chats, the userid as the platform writes it; `at` (unix seconds) when it came.
-    """
-
-    chat: str
-    group: bool
-    req_id: str
-    run: str
-    at: float
-    welcome: bool = False
-
-    def reply(self) -> Mapping[str, str]:
-        """What `InboundMessage.reply` keeps."""
-        kept = {"chat": self.chat, "group": "1" if self.group else "0", "req": self.req_id, "run": self.run}
-        return kept | {"at": f"{self.at:.3f}", "welcome": "1" if self.welcome else "0"}
-
-    @classmethod
-    def of(cls, message: InboundMessage) -> "Origin":
-        """Reads it back; what is missing (the entry was of another kind when the message came) is empty."""
-        chat, group, req_id, run, at, welcome = map(message.reply.get, ("chat", "group", "req", "run", "at", "welcome"))
-        return cls(chat or "", group == "1", req_id or "", run or "", float(at or 0), welcome == "1")
 
 
 def read_callback(frame: Frame, bot: Bot, now: float) -> InboundMessage | None:

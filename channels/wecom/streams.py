@@ -13,14 +13,14 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 
 from channels import markup
-from channels.channel import Texts
+from channels.channel import SendRefused, Texts
 from channels.message import Answered, Delta, Failed, InboundMessage, Joined, Progress, Routed, Silent
 from channels.text import is_blank
 from channels.wecom.codes import STREAM_EXPIRED, Remedy, remedy_for
 from channels.wecom.connection import LongConnection
-from channels.wecom.events import Origin
 from channels.wecom.exchange import ConnectionLost, RequestFailed
 from channels.wecom.frame import RESPOND
+from channels.wecom.origin import Origin
 from channels.wecom.quota import Quota
 from channels.wecom.render import PART_BYTES, beginning
 
@@ -145,7 +145,10 @@ class Streams:
             self._spawn(self._end(message, stream, self._texts("merged")))
 
     def _begin(self, message: InboundMessage) -> None:
-        origin = Origin.of(message)
+        try:
+            origin = Origin.of(message)
+        except SendRefused:
+            return  # whoever sends the answer is told
         if origin.run != self._run or not origin.req_id or not self._has_room():
             return
         stream = self._open[message.id] = Stream(origin, stream_id(message), self._now())

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from channels.message import InboundMessage, Notice
 from channels.wecom.content import read_content, without_mention
-from channels.wecom.events import Bot, Origin, read_callback
+from channels.wecom.events import Bot, read_callback
 from channels.wecom.frame import EVENT, MESSAGE, Frame, decode, encode
+from channels.wecom.origin import Origin
 from channels.wecom.settings import WeComBotSettings
 from memory.conversation import session_id, user_id
 

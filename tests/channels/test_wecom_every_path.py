@@ -11,8 +11,8 @@ from channels.channel import SendError, SendRefused
 from channels.message import Answered, Delta, InboundMessage, Routed, Silent
 from channels.wecom import streams as streams_module
 from channels.wecom.delivery import Delivery
-from channels.wecom.events import Origin
 from channels.wecom.exchange import AckMissing, ConnectionLost
+from channels.wecom.origin import Origin
 from channels.wecom.quota import Quota
 from channels.wecom.streams import Streams
 from gateway.texts import Texts
