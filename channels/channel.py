@@ -1,8 +1,8 @@
 """What a channel is to the gateway, and the errors a send may end in."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, Self
 
 from aiohttp import web
 from pydantic import Field
@@ -33,6 +33,22 @@ class EntrySettings(SettingsModel):
     dm_policy: str = Field("open", pattern="^(open|allowlist|off)$")
     allow_from: tuple[str, ...] = ()
     proxy: str = Field("", repr=False)
+
+    def complete(self, needed: Mapping[str, str], found_at: str) -> Self:
+        """An entry that is off may be unfinished; one that is on names all it needs at once.
+
+        `needed` are the keys with what is written there, `found_at` is where an admin finds them (Chinese). Raises
+        ValueError.
+        """
+        missing = [key for key, value in needed.items() if not value.strip()]
+        if self.enabled and missing:
+            raise ValueError(f"缺少 {'、'.join(missing)}；请在{found_at}复制后填写")
+        return self
+
+
+def route_path(kind: str, name: str) -> str:
+    """The path on the public listener of an entry of this kind: that of the kind, or one more for further accounts."""
+    return f"/{kind}" if name == kind else f"/{kind}/{name}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What of a text people can see."""
+"""What of a text people can see, and whether it can be an id."""
 
 import unicodedata
 
@@ -20,3 +20,14 @@ def _invisible(char: str) -> bool:
 def one_line(text: str, most: int = 200) -> str:
     """A name as one line of printable characters, at most `most` of them."""
     return " ".join("".join(char if char.isprintable() else " " for char in text).split())[:most]
+
+
+def shortened(text: str, most: int = 200) -> str:
+    """The text as one line, cut where it is longer than `most` characters."""
+    line = one_line(text, most + 1)
+    return line if len(line) <= most else line[:most] + "…"
+
+
+def is_id(text: str, longest: int = 200) -> bool:
+    """Whether the text can be what a platform calls a message, a chat or a person."""
+    return 0 < len(text) <= longest and text.isprintable()

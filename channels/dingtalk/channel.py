@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from channels import markup
-from channels.channel import Accept, EntrySettings, Health, Route
+from channels.channel import Accept, EntrySettings, Health, Route, route_path
 from channels.dingtalk.api import DingTalkApi
 from channels.dingtalk.callback import Callback
 from channels.dingtalk.delivery import Delivery
@@ -22,8 +22,6 @@ from channels.message import GatewayClosed, InboundMessage, Part, Progress
 from channels.split import split
 
 _log = logging.getLogger("sanqiao.channels.dingtalk")
-
-_KIND = "dingtalk"
 
 
 class DingTalkChannel:
@@ -67,7 +65,7 @@ class DingTalkChannel:
         """The callback's route, in HTTP mode."""
         if not self._http_mode:
             return ()
-        path = f"/{_KIND}" if self._name == _KIND else f"/{_KIND}/{self._name}"
+        path = route_path("dingtalk", self._name)
         return (Route("POST", path, self._callback.handle),)
 
     def apply(self, settings: EntrySettings) -> None:

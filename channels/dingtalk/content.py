@@ -5,10 +5,10 @@ here were reported by users. Download codes never reach the text.
 """
 
 import re
-from dataclasses import dataclass
 
+from channels.content import UNKNOWN, Content, marker
 from channels.json_values import Object, list_at, object_at, text_at
-from channels.text import is_blank, one_line
+from channels.text import is_blank, one_line, shortened
 
 _MARKERS = {
     "picture": "[图片]",
@@ -21,20 +21,10 @@ _MARKERS = {
     "interactiveCard": "[卡片]",
     "emotion": "[表情]",
 }
-_UNKNOWN = "[不支持的消息]"
 _EDGES = re.compile(r"\A[\s\u200b\u2060\ufeff]+|[\s\u200b\u2060\ufeff]+\Z")
 _MENTION = re.compile(r"@[^\s@]+")
-_LONGEST_QUOTE = 200
 _DEEPEST_CARD = 12
 _COMMAND = ("/", "／")
-
-
-@dataclass(frozen=True, slots=True)
-class Content:
-    """`text` with markers; `worded` tells whether a person's words are in it, not markers alone."""
-
-    text: str
-    worded: bool
 
 
 def read_content(message: Object, *, drop_mentions: bool) -> Content:
@@ -47,7 +37,7 @@ def read_content(message: Object, *, drop_mentions: bool) -> Content:
     quote = _quote(object_at(object_at(message, "text"), "repliedMsg"))
     if not quote or said.text.startswith(_COMMAND):
         return said
-    return Content(f"> 引用：{quote}\n{said.text}".rstrip(), True) if said.worded else said
+    return Content(f"> 引用：{quote}\n{said.text}".rstrip()) if said.worded else said
 
 
 def _read(kind: str, message: Object, drop_mentions: bool) -> Content:
@@ -55,29 +45,29 @@ def _read(kind: str, message: Object, drop_mentions: bool) -> Content:
     match kind:
         case "text" | "":
             if "text" in message or kind:
-                return Content(text_at(object_at(message, "text"), "content"), True)
+                return Content(text_at(object_at(message, "text"), "content"))
         case "richText":
             return _read_rich_text(content, drop_mentions)
         case "audio":
             heard = text_at(content, "recognition")
-            return Content(_MARKERS[kind], False) if is_blank(heard) else Content(heard, True)
+            return marker(_MARKERS[kind]) if is_blank(heard) else Content(heard)
         case "file":
             name = one_line(text_at(content, "fileName"))
-            return Content(f"[文件: {name}]", True) if name else Content(_MARKERS[kind], False)
-    return Content(_MARKERS.get(kind, _UNKNOWN), False)
+            return Content(f"[文件: {name}]") if name else marker(_MARKERS[kind])
+    return marker(_MARKERS.get(kind, UNKNOWN))
 
 
 def _read_rich_text(content: Object, drop_mentions: bool) -> Content:
-    pieces = [item for item in list_at(content, "richText") if isinstance(item, dict)]
-    texts, worded = [], not pieces
-    for piece in pieces:
-        text = text_at(piece, "text") or text_at(piece, "content")
-        if not text:
-            texts.append(_MARKERS.get(text_at(piece, "type") or text_at(piece, "msgType"), ""))
-        elif not (drop_mentions and _MENTION.fullmatch(_EDGES.sub("", text))):
-            texts.append(text)
-            worded = worded or not is_blank(text)
-    return Content("".join(texts), worded)
+    items = [item for item in list_at(content, "richText") if isinstance(item, dict)]
+    said = Content.joined(_read_piece(item, drop_mentions) for item in items)
+    return said if items else Content("")
+
+
+def _read_piece(piece: Object, drop_mentions: bool) -> Content:
+    text = text_at(piece, "text") or text_at(piece, "content")
+    if not text:
+        return marker(_MARKERS.get(text_at(piece, "type") or text_at(piece, "msgType"), ""))
+    return Content("" if drop_mentions and _MENTION.fullmatch(_EDGES.sub("", text)) else text)
 
 
 def _quote(replied: Object) -> str:
@@ -92,8 +82,7 @@ def _quote(replied: Object) -> str:
             text = _read(kind, replied, drop_mentions=False).text
         case _:
             text = text_at(content, "text") or text_at(content, "content") or _MARKERS.get(kind, "")
-    line = one_line(text, _LONGEST_QUOTE + 1)
-    return line if len(line) <= _LONGEST_QUOTE else line[:_LONGEST_QUOTE] + "…"
+    return shortened(text)
 
 
 def _card_texts(node: object, depth: int) -> list[str]:

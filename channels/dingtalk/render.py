@@ -5,7 +5,7 @@ open.dingtalk.com, 机器人发送消息的类型. What the text says mentions n
 
 from channels import markup
 from channels.json_values import to_json
-from channels.text import one_line
+from channels.text import shortened
 
 PART_BYTES = 4500
 """About 1,500 Chinese characters, a screen or two; also what fits both ways however much of it is escaped.
@@ -34,6 +34,5 @@ def message_parameters(text: str) -> str:
 
 def _title(text: str) -> str:
     """The start of the text, without its marks, for the list of chats and for notifications."""
-    lines = (one_line(line, _TITLE + 1) for line in markup.plain(text[: 10 * _TITLE]).split("\n"))
-    title = next(filter(None, lines), _NO_TITLE)
-    return title if len(title) <= _TITLE else title[:_TITLE] + "…"
+    lines = (shortened(line, _TITLE) for line in markup.plain(text[: 10 * _TITLE]).split("\n"))
+    return next(filter(None, lines), _NO_TITLE)

@@ -7,11 +7,11 @@ What the platform has authenticated is still untrusted in its shape: any JSON is
 import logging
 from dataclasses import dataclass
 
-from channels.dingtalk.content import Content, read_content
+from channels.dingtalk.content import read_content
 from channels.dingtalk.origin import Origin, milliseconds
 from channels.json_values import Object, list_at, text_at
-from channels.message import InboundMessage, Notice
-from channels.text import is_blank, one_line
+from channels.message import InboundMessage
+from channels.text import is_id, one_line
 from memory.conversation import LaneKey, session_id, user_id
 
 _log = logging.getLogger("sanqiao.channels.dingtalk")
@@ -38,7 +38,7 @@ def read_message(message: Object, robot: Robot, delivery: str = "") -> InboundMe
     number, chat = text_at(message, "msgId") or delivery, text_at(message, "conversationId")
     sender, staff = text_at(message, "senderId"), text_at(message, "senderStaffId")
     speaker = staff or sender
-    if not (_is_id(number) and _is_id(chat) and _is_id(speaker)):
+    if not all(is_id(name, _LONGEST_ID) for name in (number, chat, speaker)):
         _log.warning("dingtalk_message_without_ids entry=%s", robot.entry)
         return None
     if _is_robot(message, sender, robot):
@@ -49,7 +49,7 @@ def read_message(message: Object, robot: Robot, delivery: str = "") -> InboundMe
         return None
     own = text_at(message, "chatbotUserId")
     content = read_content(message, drop_mentions=group and not (others - {own}))
-    notice = _notice(content)
+    notice = content.notice
     if notice is not None:
         kind = text_at(message, "msgtype")[:40]
         _log.info("dingtalk_message_without_text entry=%s type=%r notice=%s", robot.entry, kind, notice)
@@ -67,10 +67,6 @@ def read_message(message: Object, robot: Robot, delivery: str = "") -> InboundMe
         reply=_origin(message, robot, chat, staff).reply(),
         notice=notice,
     )
-
-
-def _is_id(text: str) -> bool:
-    return 0 < len(text) <= _LONGEST_ID and text.isprintable()
 
 
 def _is_robot(message: Object, sender: str, robot: Robot) -> bool:
@@ -92,12 +88,6 @@ def _for_us(policy: str, message: Object, mentioned: frozenset[str]) -> bool:
         return True
     told = message.get("isInAtList")
     return told if isinstance(told, bool) else "atUsers" not in message
-
-
-def _notice(content: Content) -> Notice | None:
-    if is_blank(content.text):
-        return Notice.EMPTY
-    return None if content.worded else Notice.UNSUPPORTED
 
 
 def _origin(message: Object, robot: Robot, chat: str, staff: str) -> Origin:

@@ -30,11 +30,5 @@ class DingTalkSettings(EntrySettings):
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
-        """An entry that is off may be unfinished; one that is on names all it needs at once."""
-        if not self.enabled:
-            return self
         needed = {"client-id": self.client_id, "client-secret": self.client_secret.get_secret_value()}
-        missing = [key for key, value in needed.items() if not value.strip()]
-        if missing:
-            raise ValueError(f"缺少 {'、'.join(missing)}；请在钉钉开放平台的应用「凭证与基础信息」中复制后填写")
-        return self
+        return self.complete(needed, "钉钉开放平台的应用「凭证与基础信息」中")

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from channels import markup
 from channels.access_token import TokenError
-from channels.channel import Accept, EntrySettings, Health, Route
+from channels.channel import Accept, EntrySettings, Health, Route, route_path
 from channels.feishu.api import ApiError, FeishuApi
 from channels.feishu.delivery import Delivery
 from channels.feishu.events import Bot, read_event
@@ -23,8 +23,6 @@ from channels.message import GatewayClosed, InboundMessage, Part, Progress
 from channels.split import split
 
 _log = logging.getLogger("sanqiao.channels.feishu")
-
-_KIND = "feishu"
 
 
 class FeishuChannel:
@@ -66,7 +64,7 @@ class FeishuChannel:
         """The webhook's route, in webhook mode."""
         if not self._webhook_mode:
             return ()
-        path = f"/{_KIND}" if self._name == _KIND else f"/{_KIND}/{self._name}"
+        path = route_path("feishu", self._name)
         return (Route("POST", path, self._webhook.handle),)
 
     def apply(self, settings: EntrySettings) -> None:

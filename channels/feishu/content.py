@@ -6,8 +6,8 @@ Shapes: open.feishu.cn, 消息 › 接收消息内容. Keys of images and files 
 import html
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
+from channels.content import UNKNOWN, Content, marker
 from channels.json_values import Object, list_at, load_object, object_at, text_at
 from channels.text import is_blank, one_line
 
@@ -32,28 +32,19 @@ _MARKERS = {
     "share_calendar_event": "[日程]",
     "general_calendar": "[日程]",
 }
-_UNKNOWN = "[不支持的消息]"
 
 Mention = Callable[[str, str], str]
 """Given the `user_id` and the `user_name` of an `at` element: the text that stands for it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Content:
-    """`text` with markers; `worded` tells whether a person's words are in it, not markers alone."""
-
-    text: str
-    worded: bool
 
 
 def read_content(message_type: str, raw: str, mention: Mention) -> Content:
     """Reads `message.content`; what cannot be read is a marker without words. Mentions in text are left in place."""
     content = load_object(raw)
     if content is None:
-        return Content(_UNKNOWN, False)
+        return marker(UNKNOWN)
     match message_type:
         case "text":
-            return Content(text_at(content, "text"), True)
+            return Content(text_at(content, "text"))
         case "post":
             return _read_post(content, mention)
         case "interactive":
@@ -61,16 +52,15 @@ def read_content(message_type: str, raw: str, mention: Mention) -> Content:
         case "file":
             name = one_line(text_at(content, "file_name"))
             return Content(f"[文件: {name}]" if name else "[文件]", bool(name))
-    return Content(_MARKERS.get(message_type, _UNKNOWN), False)
+    return marker(_MARKERS.get(message_type, UNKNOWN))
 
 
 def _read_post(content: Object, mention: Mention) -> Content:
     post = _localised(object_at(content, "post") or content)
     paragraphs = [_paragraph(item, mention) for item in _paragraphs(list_at(post, "content"))]
     title = text_at(post, "title")
-    lines = [title] if not is_blank(title) else []
-    lines += [text for text, _ in paragraphs]
-    return Content("\n".join(lines), not is_blank(title) or not paragraphs or any(worded for _, worded in paragraphs))
+    said = Content.joined([*([] if is_blank(title) else [Content(title)]), *paragraphs], "\n")
+    return said if paragraphs else Content(said.text)
 
 
 def _localised(post: Object) -> Object:
@@ -88,36 +78,34 @@ def _paragraphs(content: Sequence[object]) -> list[list[Object]]:
     return [[element for element in row if isinstance(element, dict)] for row in rows]
 
 
-def _paragraph(elements: list[Object], mention: Mention) -> tuple[str, bool]:
-    pieces = [_element(element, mention) for element in elements]
-    return "".join(text for text, _ in pieces), any(worded for _, worded in pieces)
+def _paragraph(elements: list[Object], mention: Mention) -> Content:
+    return Content.joined(_element(element, mention) for element in elements)
 
 
-def _element(element: Object, mention: Mention) -> tuple[str, bool]:
-    """One element of a paragraph: its text, and whether these are words."""
+def _element(element: Object, mention: Mention) -> Content:
+    """One element of a paragraph."""
     text = text_at(element, "text")
     match text_at(element, "tag"):
         case "a":
-            return _link(text, text_at(element, "href")), True
+            return Content(_link(text, text_at(element, "href")))
         case "at":
-            name = mention(text_at(element, "user_id"), text_at(element, "user_name"))
-            return name, bool(name)
+            return Content(mention(text_at(element, "user_id"), text_at(element, "user_name")))
         case "img":
-            return "[图片]", False
+            return marker("[图片]")
         case "media":
-            return "[视频]", False
+            return marker("[视频]")
         case "emotion":
             emoji = one_line(text_at(element, "emoji_type"))
-            return (f"[{emoji}]", True) if emoji else ("", False)
+            return Content(f"[{emoji}]" if emoji else "")
         case "hr":
-            return "---", False
+            return marker("---")
         case "code_block":
             language = text_at(element, "language").lower()
             tag = language if _CODE_LANGUAGE.fullmatch(language) else ""
-            return f"```{tag}\n{text.rstrip()}\n```", not is_blank(text)
+            return Content(f"```{tag}\n{text.rstrip()}\n```", not is_blank(text))
     if element.get("un_escape") is True:
         text = html.unescape(text)
-    return text, not is_blank(text)
+    return Content(text)
 
 
 def _link(text: str, address: str) -> str:
@@ -130,6 +118,6 @@ def _read_card(content: Object, mention: Mention) -> Content:
     """A card arrives as its title and texts only; a button's label is no word of the sender."""
     rows = _paragraphs(list_at(content, "elements"))
     texts = [text_at(content, "title")]
-    texts += [_paragraph([item for item in row if text_at(item, "tag") != "button"], mention)[0] for row in rows]
+    texts += [_paragraph([item for item in row if text_at(item, "tag") != "button"], mention).text for row in rows]
     text = "\n".join(text for text in texts if not is_blank(text))
-    return Content(text, True) if text else Content("[卡片]", False)
+    return Content(text) if text else marker("[卡片]")

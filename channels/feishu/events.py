@@ -9,11 +9,12 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from channels.feishu.content import Content, Mention, read_content
+from channels.content import Content
+from channels.feishu.content import Mention, read_content
 from channels.feishu.origin import Origin
 from channels.json_values import Object, list_at, object_at, text_at
-from channels.message import InboundMessage, Notice
-from channels.text import is_blank
+from channels.message import InboundMessage
+from channels.text import is_id
 from memory.conversation import LaneKey, session_id, user_id
 
 _log = logging.getLogger("sanqiao.channels.feishu")
@@ -21,7 +22,6 @@ _log = logging.getLogger("sanqiao.channels.feishu")
 MESSAGE_EVENT = "im.message.receive_v1"
 _KEY = re.compile(r"@_[A-Za-z0-9_]{1,40}")
 _EVERYONE = "@_all"
-_LONGEST_ID = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +61,7 @@ def read_event(envelope: Object, bot: Bot) -> InboundMessage | None:
 
 def _read_message(message: Object, speaker: str, bot: Bot) -> InboundMessage | None:
     number, chat, thread = (text_at(message, key) for key in ("message_id", "chat_id", "thread_id"))
-    if not (_is_id(number) and _is_id(chat) and _is_id(speaker)) or (thread and not _is_id(thread)):
+    if not (is_id(number) and is_id(chat) and is_id(speaker)) or (thread and not is_id(thread)):
         _log.warning("feishu_event_without_ids entry=%s", bot.entry)
         return None
     group = text_at(message, "chat_type") != "p2p"
@@ -73,7 +73,7 @@ def _read_message(message: Object, speaker: str, bot: Bot) -> InboundMessage | N
     if kind == "system" or not raw:  # a notice of the chat; a message recalled before it was delivered
         return None
     content = _without_mentions(kind, read_content(kind, raw, _at_elements(mentions, own, bot.open_id)), mentions, own)
-    notice = _notice(content)
+    notice = content.notice
     if notice is not None:
         _log.info("feishu_message_without_text entry=%s type=%r notice=%s", bot.entry, kind[:40], notice)
     user = user_id("feishu", bot.account, speaker)
@@ -91,18 +91,8 @@ def _read_message(message: Object, speaker: str, bot: Bot) -> InboundMessage | N
     )
 
 
-def _is_id(text: str) -> bool:
-    return 0 < len(text) <= _LONGEST_ID and text.isprintable()
-
-
 def _for_us(policy: str, mentioned: bool) -> bool:
     return policy == "all" or (policy == "mention" and mentioned)
-
-
-def _notice(content: Content) -> Notice | None:
-    if is_blank(content.text):
-        return Notice.EMPTY
-    return None if content.worded else Notice.UNSUPPORTED
 
 
 def _mentions(items: Sequence[object]) -> tuple[_Mentioned, ...]:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from channels.access_token import TokenError
-from channels.channel import Accept, EntrySettings, Health, Route, SendDeferred, Shelf, Texts
+from channels.channel import Accept, EntrySettings, Health, Route, SendDeferred, Shelf, Texts, route_path
 from channels.health import Troubles
 from channels.message import GatewayClosed, InboundMessage, Part, Progress, Routed
 from channels.wechat.active import Active
@@ -21,7 +21,6 @@ from channels.wechat.webhook import Webhook
 
 _log = logging.getLogger("sanqiao.channels.wechat")
 
-_KIND = "wechat"
 _TYPING_AT_ONCE = 4
 _MOST_TYPING = 100
 
@@ -64,7 +63,7 @@ class WeChatChannel:
 
     def routes(self) -> Sequence[Route]:
         """The callback's route."""
-        path = f"/{_KIND}" if self._name == _KIND else f"/{_KIND}/{self._name}"
+        path = route_path("wechat", self._name)
         return (Route("GET", path, self._webhook.verify), Route("POST", path, self._webhook.push))
 
     def apply(self, settings: EntrySettings) -> None:

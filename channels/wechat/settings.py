@@ -30,18 +30,13 @@ class WeChatSettings(EntrySettings):
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
-        """An entry that is off may be unfinished; one that is on names all it needs at once."""
-        if not self.enabled:
-            return self
         needed = {"app-id": self.app_id, "token": self.token.get_secret_value()}
         if self.active_send != "off":
             needed["app-secret"] = self.app_secret.get_secret_value()
         if self.mode == "safe":
             needed["encoding-aes-key"] = self.encoding_aes_key.get_secret_value()
-        missing = [key for key, value in needed.items() if not value.strip()]
-        if missing:
-            raise ValueError(f"缺少 {'、'.join(missing)}；请在微信公众平台的「设置与开发」中复制后填写")
-        if self.mode == "safe":
+        self.complete(needed, "微信公众平台的「设置与开发」中")
+        if self.enabled and self.mode == "safe":
             try:
                 WeChatCipher(self.encoding_aes_key.get_secret_value(), self.app_id)
             except ValueError:

@@ -4,23 +4,13 @@ Shapes: developer.work.weixin.qq.com, 智能机器人 › 接收消息. Addresse
 """
 
 import re
-from dataclasses import dataclass
 
+from channels.content import UNKNOWN, Content, marker
 from channels.json_values import Object, list_at, object_at, text_at
-from channels.text import is_blank
+from channels.text import is_blank, shortened
 
 _MARKERS = {"image": "[图片]", "file": "[文件]", "video": "[视频]", "voice": "[语音]"}
-_UNKNOWN = "[不支持的消息]"
-_LONGEST_QUOTE = 200
 _ANY_MENTION = re.compile(r"\s*@\S+(\s+|$)")
-
-
-@dataclass(frozen=True, slots=True)
-class Content:
-    """`text` with markers; `worded` tells whether a person's words are in it, not markers alone."""
-
-    text: str
-    worded: bool
 
 
 def read_content(body: Object, bot_name: str, *, group: bool) -> Content:
@@ -31,7 +21,7 @@ def read_content(body: Object, bot_name: str, *, group: bool) -> Content:
     said = _say(body)
     text = without_mention(said.text, bot_name, group=group)
     quote = _say(object_at(body, "quote"))
-    short = _shorten(quote.text)
+    short = shortened(quote.text)
     if not short or text.startswith(("/", "／")):
         return Content(text, said.worded)
     return Content(f"> {short}\n{text}".rstrip(), said.worded or quote.worded)
@@ -54,20 +44,14 @@ def _say(body: Object) -> Content:
     kind = text_at(body, "msgtype")
     match kind:
         case "":
-            return Content("", False)
+            return marker("")
         case "text":
-            return Content(text_at(object_at(body, "text"), "content"), True)
+            return Content(text_at(object_at(body, "text"), "content"))
         case "voice":
             heard = text_at(object_at(body, "voice"), "content")
-            return Content(_MARKERS[kind], False) if is_blank(heard) else Content(heard, True)
+            return marker(_MARKERS[kind]) if is_blank(heard) else Content(heard)
         case "mixed":
             listed = [item for item in list_at(object_at(body, "mixed"), "msg_item") if isinstance(item, dict)]
             items = [_say(item) for item in listed if text_at(item, "msgtype") != kind]
-            worded = any(item.worded and not is_blank(item.text) for item in items)
-            return Content("\n".join(item.text for item in items if item.text), worded)
-    return Content(_MARKERS.get(kind, _UNKNOWN), False)
-
-
-def _shorten(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= _LONGEST_QUOTE else line[:_LONGEST_QUOTE] + "……"
+            return Content.joined([item for item in items if item.text], "\n")
+    return marker(_MARKERS.get(kind, UNKNOWN))

@@ -7,17 +7,16 @@ untrusted in its shape: any JSON is read without an exception.
 import logging
 from dataclasses import dataclass
 
+from channels.content import marker
 from channels.json_values import Object, int_at, object_at, text_at
 from channels.message import InboundMessage, Notice
-from channels.text import is_blank
-from channels.wecom.content import Content, read_content
+from channels.text import is_id
+from channels.wecom.content import read_content
 from channels.wecom.frame import EVENT, MESSAGE, Frame
 from channels.wecom.origin import Origin
 from memory.conversation import LaneKey, session_id, user_id
 
 _log = logging.getLogger("sanqiao.channels.wecom")
-
-_LONGEST_ID = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,13 +40,13 @@ def read_callback(frame: Frame, bot: Bot, now: float) -> InboundMessage | None:
         return None
     number = text_at(body, "msgid") or (_event_id(body, speaker) if frame.cmd == EVENT else "")
     chat = text_at(body, "chatid") if group else speaker
-    if not all(map(_is_id, (number, chat, speaker))):
+    if not all(map(is_id, (number, chat, speaker))):
         _log.warning("wecom_callback_without_ids entry=%s cmd=%s", bot.entry, frame.cmd)
         return None
     if group and bot.group_policy == "off":
         return None
-    content = Content("", False) if welcome else read_content(body, bot.name, group=group)
-    notice = Notice.WELCOME if welcome else _notice(content)
+    content = marker("") if welcome else read_content(body, bot.name, group=group)
+    notice = Notice.WELCOME if welcome else content.notice
     if notice is not None:
         kind = text_at(body, "msgtype")[:40]
         _log.info("wecom_message_without_text entry=%s type=%r notice=%s", bot.entry, kind, notice)
@@ -68,16 +67,6 @@ def read_callback(frame: Frame, bot: Bot, now: float) -> InboundMessage | None:
     )
 
 
-def _is_id(text: str) -> bool:
-    return 0 < len(text) <= _LONGEST_ID and text.isprintable()
-
-
 def _event_id(body: Object, speaker: str) -> str:
     """What tells an event without a msgid from others."""
     return f"enter_chat:{speaker}:{int_at(body, 'create_time', 0)}" if speaker else ""
-
-
-def _notice(content: Content) -> Notice | None:
-    if is_blank(content.text):
-        return Notice.EMPTY
-    return None if content.worded else Notice.UNSUPPORTED

@@ -35,11 +35,7 @@ class WeComBotSettings(EntrySettings):
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
-        """An entry that is off may be unfinished; one that is on names all it needs at once."""
-        if not self.enabled or self.mode == "webhook":
-            return self
         needed = {"bot-id": self.bot_id, "secret": self.secret.get_secret_value()}
-        missing = [key for key, value in needed.items() if not value.strip()]
-        if missing:
-            raise ValueError(f"缺少 {'、'.join(missing)}；请在企业微信智能机器人的「API 模式 › 长连接」页面复制后填写")
-        return self
+        return self.complete(
+            needed if self.mode == "websocket" else {}, "企业微信智能机器人的「API 模式 › 长连接」页面"
+        )
