@@ -1,11 +1,14 @@
 """The offline model ``demo``: answers from what it was told in this conversation, and says that it is no real model."""
 
 import asyncio
+import json
 import re
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 from agents.model import ChatMessage, Completion, ModelRequest, ModelSettings
-from memory.conversation import Role
+from agents.tools.job_query import JobQuery, merged, query_of
+from memory.conversation import Role, ToolCall
 
 SIGN = "【演示模型】"
 _HINT = "要接入真实模型，请在 config/gateway.yaml 的 models.main 里填写 base-url、api-key 和 model。"
@@ -20,16 +23,69 @@ _FACTS: tuple[tuple[str, str, str], ...] = (
 )
 _QUESTION_WORDS = ("什么", "哪", "谁")
 _AGENT = re.compile(r"(你是[^\n。！？!?]{1,40})")
+_JOBS = re.compile(
+    r"岗位|职位|找.{0,12}工作|换.{0,6}工作|推荐.{0,12}工作|招聘|招人|(?:薪资|工资|月薪|薪水).{0,6}\d|\d+\s*[kK]\s*以上|远程"
+)
+_EARLIER = 4
+"""How many of the messages before are looked at for what was already said of the job looked for."""
 _QUOTED_USER = re.compile(r"^> 用户：(.*)$", re.MULTILINE)
 
 
 def demo_answer(messages: Sequence[ChatMessage]) -> str:
     """The answer to the last message, from the messages before it."""
-    question = messages[-1].content if messages else ""
-    system = "".join(message.content for message in messages if message.role == "system")
-    told = _QUOTED_USER.findall(system)
-    told += [message.content for message in messages[:-1] if message.role == Role.USER]
+    question, told, system = _parts(messages)
+    if messages and messages[-1].role == Role.TOOL and (found := _postings(messages[-1].content)):
+        return SIGN + found
     return SIGN + (_fact(question, told) or _about(question, system, told) or _echo(question, told))
+
+
+def _parts(messages: Sequence[ChatMessage]) -> tuple[str, list[str], str]:
+    """The question, what its asker told before it, and the system message."""
+    system = "".join(message.content for message in messages if message.role == "system")
+    told = [message.content for message in messages if message.role == Role.USER]
+    question = told.pop() if told else ""
+    return question, _QUOTED_USER.findall(system) + told, system
+
+
+def job_search(request: ModelRequest) -> ToolCall | None:
+    """The call of ``search_jobs`` by which to answer, where the question is about jobs and the tool is offered."""
+    messages = request.messages
+    if not messages or messages[-1].role != Role.USER or all(tool.name != "search_jobs" for tool in request.tools):
+        return None
+    question, told, _ = _parts(messages)
+    if not _JOBS.search(question) or _fact(question, told):
+        return None
+    wanted = query_of(question)
+    for text in reversed(told[-_EARLIER:]):
+        if _JOBS.search(text):
+            earlier = query_of(text)
+            wanted = merged(replace(wanted, words=wanted.words or earlier.words), replace(earlier, words=()))
+    return ToolCall("demo", "search_jobs", json.dumps(_arguments(wanted), ensure_ascii=False))
+
+
+def _arguments(wanted: JobQuery) -> dict[str, object]:
+    arguments = {
+        "query": " ".join(wanted.words),
+        "city": ",".join(wanted.cities),
+        "min_salary": wanted.salary,
+        "years": wanted.years,
+        "remote": wanted.remote,
+    }
+    return {name: value for name, value in arguments.items() if value not in ("", None, False)}
+
+
+def _postings(result: str) -> str | None:
+    """What ``search_jobs`` found, as a list; None for a result of another form."""
+    try:
+        found = json.loads(result)
+        lines = [
+            f"{number}. {job['title']}｜{job['company']}｜{job['city']}｜{job.get('salary', '薪资面议')}"
+            for number, job in enumerate(found["jobs"][:5], 1)
+        ]
+        head = f"岗位库里有 {found['total']} 个符合" if lines else "岗位库里没有符合的"
+        return "\n".join([f"{head}。{found.get('note', '')}", *lines])
+    except (ValueError, KeyError, TypeError):
+        return None
 
 
 def _fact(question: str, told: Sequence[str]) -> str | None:
@@ -92,7 +148,10 @@ class DemoClient:
     async def complete(
         self, request: ModelRequest, on_text: Callable[[str], None], *, within: float | None = None
     ) -> Completion:
-        """Answers at once, in small pieces; never fails."""
+        """Answers at once, in small pieces, of jobs after a look at the postings; never fails."""
+        call = job_search(request)
+        if call is not None:
+            return Completion(text="", model="demo", finish="tool_calls", tool_calls=(call,))
         text = demo_answer(request.messages)
         for piece in _pieces(text):
             on_text(piece)

@@ -67,13 +67,22 @@ def _message(message: ChatMessage) -> dict[str, object]:
             {
                 "id": storable(call.id),
                 "type": "function",
-                "function": {"name": storable(call.name), "arguments": storable(call.arguments)},
+                "function": {"name": storable(call.name), "arguments": _arguments(call.arguments)},
             }
             for call in message.tool_calls
         ]
     if message.call is not None:
         made["tool_call_id"] = storable(message.call)
     return made
+
+
+def _arguments(written: str) -> str:
+    """The arguments of a past call; what was no JSON object goes as an empty one, since strict templates parse it."""
+    try:
+        sound = isinstance(json.loads(written), dict)
+    except (ValueError, RecursionError):
+        sound = False
+    return storable(written) if sound else "{}"
 
 
 class _CallPieces:

@@ -206,7 +206,7 @@ MEANINGS: Mapping[str, str] = {
     f"{AGENT_FILE}: intents.keywords": "出现这些词就可能由它回答",
     f"{AGENT_FILE}: intents.patterns": "同上，正则表达式，不分大小写，只看消息的前 2000 个字符",
     f"{AGENT_FILE}: intents.examples": "例句：新的对话与它明显相近时由它回答；模型分类时也给模型看前几句",
-    f"{AGENT_FILE}: tools": "工具的名字",
+    f"{AGENT_FILE}: tools": "模型可以调用的工具：`search_jobs`、`update_profile`、`read_profile`、`recall`、`current_time`，或自己的 `模块:函数`",
     f"{AGENT_FILE}: aliases": "以前的名字；原来的会话由它接续",
 }
 
@@ -294,7 +294,7 @@ def not_yet() -> dict[str, str]:
             kind: model(kind=kind).model_copy(update={"enabled": True, **more.get(kind, {})})
             for kind, model in KINDS.items()
         },
-        "agents": {"a": AgentSettings(prompt="-", tools=("t",))},
+        "agents": {"a": AgentSettings(prompt="-", tools=("current_time",))},
         "memory": {"redis": {"url": "redis://x"}, "long-term": {"store": "milvus", "embedding": "x"}},
         "cluster": {"enabled": True},
         "limits": {"tokens-per-day": 1},

@@ -6,13 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from agents.agent import Agent
-from agents.model import Completion, ContextTooLong, ModelClient, ModelRequest
+from agents.model import Completion, ContextTooLong, ModelRequest
 from agents.prompt import compose
+from agents.tool_loop import Round, ToolLoop
 from channels.message import Delta, Progress, Usage
 from gateway.inbox import Group
-from gateway.room import Room
+from gateway.room import Room, room_of
 from gateway.router import LaneState
 from gateway.snapshot import Snapshot
+from gateway.tool_calls import Desk, rounds_of, turns_of
 from memory.conversation import ConversationId, Role, Turn
 from memory.memory import Memory
 from memory.speaker import voiced
@@ -107,16 +109,19 @@ async def user_turn(group: Group, agent: Agent, snapshot: Snapshot, now: float) 
 class Answering:
     """Turns a question into an answer, with `memory` before and after it."""
 
-    def __init__(self, memory: Memory, clock: Callable[[], float]) -> None:
+    def __init__(self, memory: Memory, desk: Desk, clock: Callable[[], float]) -> None:
         self._memory = memory
+        self._desk = desk
         self._clock = clock
 
     async def answer(self, question: Question, tell: Callable[[Progress], None], stopper: Stopper) -> Answer:
         """Stores the question, asks, stores the answer.
 
-        A question that is run again after a restart and has its answer in the file is not asked again. Raises
-        ModelError, QuestionTooLong, StoreError.
+        A question that is run again after a restart and has its answer in the file is not asked again; the tool calls
+        in the file are taken as they are. Text beside tool calls is told and kept in the file, but is no part of the
+        answer. Raises ModelError, QuestionTooLong, StoreError.
         """
+        earlier: list[Turn] = []
         if question.group.rerun:
             earlier = await self._memory.answer_to(question.conversation, question.turn.id)
             texts = [turn for turn in earlier if turn.role is Role.ASSISTANT and not turn.tool_calls]
@@ -129,7 +134,15 @@ class Answering:
             said.append(piece)
             tell(Delta(piece))
 
-        completion = await self._ask(question, on_text, stopper)
+        async def keep(number: int, round_: Round) -> None:
+            said.clear()
+            await self._remember_round(question, number, round_)
+
+        client = question.snapshot.model(question.agent)
+        room = await room_of(question.snapshot, question.agent, question.conversation, question.turn.name, self._memory)
+        context = self._desk.context(question.conversation, question.snapshot, question.turn)
+        loop = ToolLoop(client, room.tools, context, keep, rounds=rounds_of(earlier))
+        completion = await self._ask(question, room, loop, on_text, stopper)
         text = completion.text if completion else "".join(said)
         if completion or text.strip():
             await self._memory.remember(question.conversation, [self._answer_turn(question, text, completion)])
@@ -138,12 +151,13 @@ class Answering:
         usage = completion.usage
         return Answer(text, Usage(usage.prompt_tokens, usage.completion_tokens) if usage else None)
 
-    async def _ask(self, question: Question, on_text: Callable[[str], None], stopper: Stopper) -> Completion | None:
-        client = question.snapshot.model(question.agent)
+    async def _ask(
+        self, question: Question, room: Room, loop: ToolLoop, on_text: Callable[[str], None], stopper: Stopper
+    ) -> Completion | None:
+        history = question.snapshot.model(question.agent).settings.history
         settings = question.snapshot.context(question.agent, question.entry).window
-        room = Room.of(question.snapshot, question.agent, question.conversation, question.turn.name)
         window = await self._window(question, settings, room, room.tokens)
-        call = client.complete(request_of(question, window, client), on_text)
+        call = loop.run(request_of(question, window, room, history), on_text)
         try:
             return await stopper.run(asyncio.create_task(call))
         except ContextTooLong:
@@ -154,7 +168,7 @@ class Answering:
         sent = window.tokens + window.question_tokens + window.summary_tokens
         settings = settings.model_copy(update={"max_tokens": max(window.tokens // 2, 200), "keep_recent": 1})
         window = await self._window(question, settings, room, max(sent // 2, window.question_tokens))
-        return await stopper.run(asyncio.create_task(client.complete(request_of(question, window, client), on_text)))
+        return await stopper.run(asyncio.create_task(loop.run(request_of(question, window, room, history), on_text)))
 
     async def _window(self, question: Question, settings: WindowSettings, room: Room, tokens: int) -> Window:
         """The window over what stands before the question, in `tokens` of the room. Raises QuestionTooLong."""
@@ -170,6 +184,11 @@ class Answering:
             raise QuestionTooLong
         return window
 
+    async def _remember_round(self, question: Question, number: int, round_: Round) -> None:
+        """Stores the calls of a round, or its results once there are any."""
+        asking, *results = turns_of(question.turn, number, round_, question.snapshot.iso(self._clock()))
+        await self._memory.remember(question.conversation, results or [asking])
+
     def _answer_turn(self, question: Question, text: str, completion: Completion | None) -> Turn:
         return Turn(
             role=Role.ASSISTANT,
@@ -183,17 +202,18 @@ class Answering:
         )
 
 
-def request_of(question: Question, window: Window, client: ModelClient) -> ModelRequest:
-    """What the model is sent."""
+def request_of(question: Question, window: Window, room: Room, history: str) -> ModelRequest:
+    """What the model is sent; its tools and the rounds of calls are the tool loop's."""
     shared = question.conversation.lane.is_shared
     messages = compose(
         question.agent,
         window.messages,
         voiced(question.turn),
-        history=client.settings.history,
+        history=history,
         speaker_name="" if shared else question.turn.name or "",
         group=question.conversation.lane.group,
         shared=shared,
         summary=window.summary.text if window.summary else None,
+        profile=room.profile,
     )
     return ModelRequest(messages=messages, temperature=question.agent.settings.temperature)

@@ -9,6 +9,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Itera
 from pathlib import Path
 from typing import Any
 
+from agents.tools.jobs import JobBoard
+from agents.tools.search_jobs import SEARCH_JOBS
 from channels.channel import Channel
 from channels.web import WebChannel
 from gateway import conversation_index, inbox, logs, owed_turns
@@ -32,9 +34,11 @@ from gateway.shelf import InboxShelf
 from gateway.snapshot import Snapshots
 from gateway.status import is_degraded, metrics, status
 from gateway.summaries import Summaries
+from gateway.tool_calls import Desk
 from gateway.window_view import window_view
 from gateway.workspace_lock import WorkspaceLock
 from memory.conversation import ConversationId, Turn
+from memory.errors import StoreError
 from memory.memory import Memory
 from memory.mended import Mended, Outcome
 
@@ -94,6 +98,7 @@ class App:
             rng=self._rng,
         )
         self._summaries = Summaries(self._memory, spawn=self._spawn, clock=clock, rng=self._rng)
+        self._jobs = JobBoard(workspace)
         self._pipeline = Pipeline(
             inbox=self._inbox,
             memory=self._memory,
@@ -102,6 +107,7 @@ class App:
             channels=self._channels,
             outbox=self._outbox,
             summaries=self._summaries,
+            desk=Desk(self._memory, self._index, self._jobs, clock),
             spawn=self._spawn,
             clock=clock,
             rng=self._rng,
@@ -123,11 +129,21 @@ class App:
             stack.push_async_callback(self._database.close)
             stack.push_async_callback(self._memory.close)
             await self._memory.open()
+            await self._put_sample_jobs()
             stack.push_async_callback(self._snapshots.close)
             self._tasks = await stack.enter_async_context(asyncio.TaskGroup())
             stack.push_async_callback(self._stop)
             await self._start(serve)
             yield self
+
+    async def _put_sample_jobs(self) -> None:
+        """Postings for an agent that looks through them, where there are none; a gateway without goes on all the same."""
+        if not any(SEARCH_JOBS.name in agent.tools for agent in self.live.current.agents.values()):
+            return
+        try:
+            await asyncio.to_thread(self._jobs.put_sample)
+        except StoreError as error:
+            log.error("no sample of postings error=%s", error)
 
     async def _start(self, serve: bool) -> None:
         for name, entry in self.live.current.enabled_channels().items():

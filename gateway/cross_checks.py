@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 from pydantic import TypeAdapter, ValidationError
 
 from agents.model import ModelSettings
+from agents.tools.registry import UnknownTool, load_tools
 from channels.feishu.settings import FeishuSettings
 from gateway.problems import KeyPath, Problem, suggestion
 from gateway.sections import Settings
@@ -249,6 +250,10 @@ def _agent(settings: Settings, name: str) -> Found:
     else:
         if message := _unloaded(agent.masking or ()):
             yield ("masking",), message
+    try:
+        load_tools(agent.tools)
+    except UnknownTool as error:
+        yield ("tools",), str(error)
     for number, alias in enumerate(agent.aliases):
         holders = [other for other, each in settings.agents.items() if other == alias or alias in each.aliases]
         if holders != [name]:

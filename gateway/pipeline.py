@@ -31,6 +31,7 @@ from gateway.renamed import conversation_with
 from gateway.router import LaneState
 from gateway.snapshot import Snapshots
 from gateway.summaries import Occasion, Summaries
+from gateway.tool_calls import Desk
 from memory.conversation import LaneKey
 from memory.errors import StoreError
 from memory.filters import FilterFailed
@@ -53,6 +54,7 @@ class Pipeline:
         outbox: Outbox,
         summaries: Summaries,
         spawn: Spawn,
+        desk: Desk,
         clock: Callable[[], float],
         rng: random.Random,
     ) -> None:
@@ -66,7 +68,7 @@ class Pipeline:
         self._clock = clock
         self._states = LaneStates(inbox)
         self._routing = Routing(clock)
-        self._answering = Answering(memory, clock)
+        self._answering = Answering(memory, desk, clock)
         self._answers: dict[LaneKey, Stopper] = {}
         self._told = OncePerMinute()
         self.intake = Intake(

@@ -11,6 +11,8 @@ from agents.agent import Agent, Intents
 from agents.model import ModelClient
 from agents.models import Models
 from agents.registry import Agents
+from agents.tools.registry import load_tools
+from agents.tools.tool import Tool
 from channels.channel import EntrySettings
 from gateway.lanes import Merging
 from gateway.router import LaneState
@@ -32,6 +34,7 @@ class Snapshot:
         self.strictest_masking = Masking(settings.strictest_masking)
         """What is made unreadable for whatever sees a text before its agent is chosen."""
         self._maskings = {name: Masking(settings.masking_for(name)) for name in settings.agents}
+        self._tools = {name: load_tools(each.tools) for name, each in settings.agents.items()}
 
     @cached_property
     def rules(self) -> dict[str, Intents]:
@@ -73,6 +76,10 @@ class Snapshot:
     def masking(self, agent: Agent) -> Masking:
         """What is made unreadable before this agent's texts are stored or sent to a model."""
         return self._maskings[agent.name]
+
+    def tools(self, agent: Agent, *, group: bool) -> tuple[Tool, ...]:
+        """The tools this agent has; in groups without those that touch what belongs to one person."""
+        return tuple(tool for tool in self._tools[agent.name] if not (group and tool.direct_only))
 
     def model(self, agent: Agent) -> ModelClient:
         """The model this agent asks."""

@@ -14,7 +14,7 @@ from typing import Any
 from agents.agent import Agent
 from agents.model import ContextTooLong, ModelClient, ModelError
 from agents.summarise import Summarised, room_for_turns, summarise, tidy
-from gateway.room import Room
+from gateway.room import room_of
 from gateway.snapshot import Snapshot
 from memory.conversation import ConversationId
 from memory.errors import StoreError
@@ -129,7 +129,7 @@ class Summaries:
 
     async def _make(self, occasion: Occasion) -> None:
         """Makes summaries until none is due, the oldest turns first."""
-        room = Room.of(occasion.snapshot, occasion.agent, occasion.conversation, occasion.speaker)
+        room = await room_of(occasion.snapshot, occasion.agent, occasion.conversation, occasion.speaker, self._memory)
         context = occasion.snapshot.context(occasion.agent, occasion.entry)
         for _ in range(STEPS):
             draft = await self._memory.draft(

@@ -53,10 +53,6 @@ def _wecom_webhook(settings: Settings) -> Iterable[Unavailable]:
             yield Unavailable(("channels", name, "mode"), "写 websocket")
 
 
-def _tools(settings: Settings) -> Iterable[Unavailable]:
-    return [Unavailable(("tools",), "删去 tools", name) for name, agent in settings.agents.items() if agent.tools]
-
-
 REFUSED: tuple[Finder, ...] = (
     _channel("wecom-app"),
     _wecom_webhook,
@@ -65,7 +61,6 @@ REFUSED: tuple[Finder, ...] = (
     _when(lambda s: bool(s.memory.long_term.embedding), ("memory", "long-term", "embedding"), "留空"),
     _when(lambda s: s.cluster.enabled, ("cluster", "enabled"), "写 false"),
     _when(lambda s: s.limits.tokens_per_day > 0, ("limits", "tokens-per-day"), "写 0"),
-    _tools,
 )
 """What must not be asked for."""
 

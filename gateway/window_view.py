@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from gateway.room import Room
+from agents.tool_loop import spec_tokens
+from gateway.room import room_of
 from gateway.snapshot import Snapshot
 from memory.conversation import ConversationId, Role
 from memory.memory import Memory
@@ -24,7 +25,7 @@ async def window_view(
         return None
     agent = snapshot.agents.get(conversation.agent)
     context = snapshot.context(agent, entry or snapshot.entry_of(conversation.lane.channel))
-    room = Room.of(snapshot, agent, conversation, await _speaker(conversation, memory))
+    room = await room_of(snapshot, agent, conversation, await _speaker(conversation, memory), memory)
     weigh = room.weigh if context.summary.enabled else None
     window = await memory.window(conversation, context.window, question=None, room=room.tokens, weigh=weigh)
     dropped: list[dict[str, Any]] = [
@@ -34,7 +35,7 @@ async def window_view(
         dropped.append({"stage": "not-read", "before": window.not_read_before})
     summary = window.summary
     system = room.system_with(summary.text) if summary else room.system
-    alone = message_tokens(room.system)
+    alone, tools = message_tokens(room.system), spec_tokens(room.tools)
     return {
         "conversation": str(conversation),
         "system": {"text": system, "tokens": alone + window.summary_tokens},
@@ -46,8 +47,9 @@ async def window_view(
             "system": alone,
             "summary": window.summary_tokens,
             "recall": 0,
+            "tools": tools,
             "window": window.tokens,
-            "total": alone + window.summary_tokens + window.tokens,
+            "total": alone + window.summary_tokens + tools + window.tokens,
             "budget": context.window.max_tokens,
         },
     }

@@ -18,6 +18,7 @@ from memory.generations import Generations
 from memory.mended import Mended
 from memory.mending import Mender
 from memory.merged import Merged
+from memory.profile import Profile, Profiles
 from memory.redis_link import RedisSettings, RedisStatus
 from memory.short_term import ShortTerm, Tail, Tails
 from memory.speaker import voiced
@@ -66,6 +67,7 @@ class Memory:
         shelter: Shelter | None = None,
     ) -> None:
         self.generations = Generations()
+        self.profiles = Profiles(workspace, self.generations)
         self._store = ConversationStore(workspace, durability=durability, generations=self.generations)
         self._archive = SummaryArchive(workspace, sync=durability == "sync")
         self._eraser = Eraser(workspace, self._store.appender, self._archive, self.generations)
@@ -224,6 +226,10 @@ class Memory:
         if window.tokens + window.question_tokens + weigh(chosen.text) > room:
             chosen = latest
         return window.with_summary(chosen, weigh(chosen.text))
+
+    async def profile(self, user: str) -> Profile:
+        """What is known of a person beside what was said (see memory.profile)."""
+        return await self._store.run(partial(self.profiles.read, user))
 
     # ---- summaries
 

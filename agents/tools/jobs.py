@@ -4,7 +4,6 @@ A posting: id, title, company, city, salary ``[low, high]`` in thousands of yuan
 of experience, remote. The file is made from the sample of this package where there is none.
 """
 
-import contextlib
 import logging
 import math
 import os
@@ -16,8 +15,8 @@ from pathlib import Path
 
 import yaml
 
-from memory.errors import typed_errors
-from memory.folder import open_file, opened_folder, write_all
+from memory.errors import StoreError, typed_errors
+from memory.folder import open_file, opened_folder, replaced
 
 _log = logging.getLogger("sanqiao.tools")
 
@@ -55,26 +54,20 @@ class JobBoard:
 
     def put_sample(self) -> None:
         """Makes the file from the sample, unless there is one. Raises StoreError."""
-        sample = resources.files("agents.tools").joinpath("data", FILE).read_bytes()
-        with (
-            typed_errors(f"{FOLDER}/{FILE}"),
-            contextlib.suppress(FileExistsError),
-            opened_folder(self._workspace, FOLDER, create=True) as folder,
-        ):
-            fd = open_file(folder, FILE, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
-            try:
-                write_all(fd, sample)
-            finally:
-                os.close(fd)
+        where = opened_folder(self._workspace, FOLDER, create=True)
+        with typed_errors(f"{FOLDER}/{FILE}"), where as folder:
+            if FILE not in os.listdir(folder):
+                replaced(folder, FILE, [resources.files("agents.tools").joinpath("data", FILE).read_bytes()])
 
     def jobs(self) -> tuple[Job, ...]:
-        """All postings. Raises JobsUnreadable."""
+        """All postings; the sample's where there is no file. Raises JobsUnreadable."""
         with self._lock:
             try:
+                self.put_sample()
                 with opened_folder(self._workspace, FOLDER) as folder:
                     file = os.fdopen(open_file(folder, FILE, os.O_RDONLY), "rb")
-            except OSError as error:
-                raise JobsUnreadable(f"{FOLDER}/{FILE}: 读不到（{error.strerror}）；请检查文件") from None
+            except (OSError, StoreError) as error:
+                raise JobsUnreadable(f"{FOLDER}/{FILE}: 读不到（{type(error).__name__}）；请检查文件") from None
             with file:
                 about = os.fstat(file.fileno())
                 stamp = about.st_mtime_ns, about.st_size, about.st_ino

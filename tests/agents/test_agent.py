@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from agents.agent import AgentSettings
 from agents.registry import AgentConflict, Agents, UnknownAgent
+from agents.tools.registry import load_tools
 
 SHIPPED = Path(__file__).parents[2] / "config" / "agents"
 
@@ -96,7 +97,8 @@ def test_the_shipped_agents_are_three_and_say_what_they_are_for() -> None:
     for agent in agents.values():
         assert agent.description
         assert len(agent.prompt) > 300
-        assert not agent.tools
+        load_tools(agent.tools)
+    assert agents["job-recommend-agent"].tools == ("search_jobs", "update_profile", "read_profile")
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from gateway.summaries import Occasion, Summaries
 from memory.acknowledgement import ASSENTS, CLOSERS, acknowledgements
 from memory.context import ContextSettings
 from memory.conversation import Turn
+from memory.masking import Masking
 from memory.memory import Memory
 from memory.tokens import estimate
 from memory.window import Window, WindowSettings, build_window
@@ -54,6 +55,8 @@ class Consultation:
             model=lambda agent: model,
             models=SimpleNamespace(client=lambda name: model),
             iso=lambda now: AT,
+            tools=lambda agent, group: (),
+            masking=lambda agent: Masking(()),
         )
         self.summaries = Summaries(self.memory, spawn=tasks.create_task, clock=lambda: 0.0, rng=random.Random(1))
 

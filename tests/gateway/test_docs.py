@@ -135,7 +135,6 @@ NOT_YET = {
     "agent.context.summary": "摘要",
     "router.classify": "模型分类",
     "memory.long-term": "知识库",
-    "agents/NAME.yaml: tools": "工具",
     "memory.redis.url": "Redis",
     "cluster.enabled": "多实例",
     "conversations.group-context": "全群共用上下文",

@@ -302,7 +302,9 @@ WRONG_AGENTS = [
     (AGENT + "masking: ['m:f']", 2, "masking", "找不到"),
     (AGENT + "intents:\n  patterns:\n    - ok\n    - '(['", 5, "intents.patterns[1]", "正则"),
     (AGENT + "intents: {keywords: 岗位}", 2, "intents.keywords", "列表"),
-    (AGENT + "tools: [search_jobs]", 2, "tools", "not available yet"),
+    (AGENT + "tools: [search_job]", 2, "tools", "search_jobs"),
+    (AGENT + "tools: ['no_such_module:f']", 2, "tools", "找不到"),
+    (AGENT + "tools: ['json:no_such_function']", 2, "tools", "no_such_function"),
     (AGENT + "aliases: [Ä]", 2, "aliases[0]", "小写"),
     (AGENT + "aliases: [general-agent]", 2, "aliases[0]", "general-agent"),
 ]

@@ -21,6 +21,7 @@ from gateway.summaries import AT_ONCE, FIRST_PAUSE, LONGEST_PAUSE, Occasion, Sum
 from memory.context import ContextSettings
 from memory.conversation import ConversationId
 from memory.errors import StoreFull
+from memory.masking import Masking
 from memory.memory import Memory
 from memory.summary import SummarySettings
 from memory.window import Window
@@ -81,6 +82,8 @@ class Bench:
             model=lambda agent: self.model,
             models=SimpleNamespace(client=lambda name: self.model),
             iso=lambda now: AT,
+            tools=lambda agent, group: (),
+            masking=lambda agent: Masking(()),
         )
 
     async def talk(self, rounds: int, conversation: ConversationId = CONVERSATION, text: str = "") -> None:

@@ -1,0 +1,109 @@
+"""Tool calls of an answer: what they may use, and how their rounds stand in the conversation file."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from agents.tool_loop import Round
+from agents.tools.jobs import JobBoard
+from agents.tools.tool import CallContext, Passage
+from gateway.conversation_index import ConversationIndex
+from gateway.snapshot import Snapshot
+from memory.conversation import ConversationId, Role, Turn
+from memory.memory import Memory
+
+_CONVERSATIONS = 20
+_TURNS = 200
+_SPEAKERS = {Role.USER: "用户", Role.ASSISTANT: "助手"}
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """What all tool calls of this gateway share."""
+
+    memory: Memory
+    index: ConversationIndex
+    jobs: JobBoard
+    clock: Callable[[], float]
+
+    def context(self, conversation: ConversationId, snapshot: Snapshot, turn: Turn) -> Callable[[str], CallContext]:
+        """Makes the context of each call made for this question, by the call's key within it."""
+        masking = snapshot.masking(snapshot.agents.get(conversation.agent))
+        generation = self.memory.generations.now()
+
+        def made(key: str) -> CallContext:
+            return CallContext(
+                conversation=conversation,
+                key=f"{conversation}/{turn.id}/{key}",
+                now=datetime.fromtimestamp(self.clock(), snapshot.zone),
+                generation=generation,
+                jobs=self.jobs,
+                profiles=self.memory.profiles,
+                past=PastTurns(self.memory, self.index),
+                filtered=masking.apply,
+                filtered_for_all=snapshot.strictest_masking.apply,
+            )
+
+        return made
+
+
+@dataclass(frozen=True, slots=True)
+class PastTurns:
+    """What a person said in other direct chats (see agents.tools.tool.Past)."""
+
+    memory: Memory
+    index: ConversationIndex
+
+    async def others(self, conversation: ConversationId) -> Sequence[Passage]:
+        """Of the newest `_CONVERSATIONS`, the newest `_TURNS` each. Raises StoreError."""
+        user = conversation.lane.user
+        page = await self.index.page(channel=None, user=user, q=None, before=None, limit=_CONVERSATIONS)
+        found: list[Passage] = []
+        for item in page.items:
+            other = item.id
+            # The page finds parts of ids too; groups and this conversation are none of what may be recalled.
+            if other == conversation or other.lane.group or other.lane.user != user:
+                continue
+            turns = await self.memory.history(other, None, _TURNS)
+            for turn in reversed(turns):
+                if turn.role is Role.RESET:
+                    break
+                if turn.role in _SPEAKERS and turn.text.strip():
+                    found.append(Passage(turn.at, _SPEAKERS[turn.role], turn.text))
+        return sorted(found, key=lambda each: each.at, reverse=True)
+
+
+def rounds_of(turns: Sequence[Turn]) -> tuple[Round, ...]:
+    """The rounds of calls among the turns that answer one question, in order."""
+    rounds: list[Round] = []
+    for turn in turns:
+        if turn.role is Role.ASSISTANT and turn.tool_calls:
+            rounds.append(Round(turn.text, turn.tool_calls, model=turn.model))
+        elif turn.role is Role.TOOL and turn.call and rounds:
+            last = rounds[-1]
+            if turn.call in {call.id for call in last.open}:
+                rounds[-1] = replace(last, results=(*last.results, (turn.call, turn.text)))
+    return tuple(rounds)
+
+
+def turns_of(question: Turn, number: int, round_: Round, at: str) -> list[Turn]:
+    """One round as turns: the answer with its calls, then the results; each time with the same ids."""
+    here = f"{question.id}/t{number}"
+    asking = Turn(
+        role=Role.ASSISTANT,
+        text=round_.text,
+        id=here,
+        to=question.id,
+        user=question.user,
+        at=at,
+        tool_calls=round_.calls,
+        model=round_.model,
+    )
+    places = {call.id: place for place, call in enumerate(round_.calls)}
+    results = [
+        Turn(
+            role=Role.TOOL, text=text, id=f"{here}/{places[call]}", to=question.id, user=question.user, at=at, call=call
+        )
+        for call, text in round_.results
+    ]
+    return [asking, *results]
