@@ -30,6 +30,9 @@ _log = logging.getLogger("sanqiao.channels.feishu")
 Handle = Callable[[bytes], Awaitable[bool]]
 """Takes one event's payload; True when it is stored (or not wanted), False when it should be delivered again."""
 
+SILENCE_SECONDS = 5.0
+"""How long after two pings without any answer a server counts as frozen."""
+
 _MOST_AT_ONCE = 512
 _MOST_MESSAGE = 64 << 20
 
@@ -104,7 +107,7 @@ class LongConnection:
         """Reads until the socket ends. Raises ConnectFailed when the server says nothing for too long."""
         while True:
             try:
-                message = await socket.receive(timeout=2 * self._interval + 5)
+                message = await socket.receive(timeout=2 * self._interval + SILENCE_SECONDS)
             except TimeoutError:
                 raise ConnectFailed("silent for too long") from None
             if message.type is aiohttp.WSMsgType.BINARY:

@@ -9,9 +9,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from channels.feishu import long_connection
 from channels.feishu.channel import FeishuChannel
 from channels.feishu.chunks import Chunks
+from channels.feishu.endpoint import ConnectFailed
 from channels.feishu.frame import CONTROL, DATA, Frame
+from channels.reconnecting import Pauses
 from tests.channels.feishu_recorder import Recorder, channel, until
 from tests.platforms.feishu_server import FakeFeishu, message_event
 
@@ -68,7 +71,7 @@ async def test_200_events_at_once_are_acknowledged_quickly_and_in_order(
     started = time.monotonic()
     acks = await asyncio.gather(*(fake.push(message_event(f"{n}")) for n in range(200)))
     assert all(ack and ack.code == 200 for ack in acks)
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < 8, "one after another they would take ten"
     assert recorder.texts == [str(n) for n in range(200)]
 
 
@@ -157,7 +160,7 @@ async def test_a_lost_connection_is_back_at_once(
     before = time.monotonic()
     await fake.drop(abort=abort)
     await until(lambda: fake.counts["ws"] == 2)
-    assert time.monotonic() - before < 1.5
+    assert time.monotonic() - before < 5
     await fake.wait_connected()
     ack = await fake.push(message_event("wieder da"))
     assert ack is not None
@@ -176,12 +179,14 @@ async def test_one_bad_secret_answer_is_not_the_end(fake: FakeFeishu, feishu: Fe
 
 @pytest.mark.parametrize("error", [(500, 5000, "down"), (200, 1, "busy"), (200, 1000040343, "internal")])
 async def test_an_endpoint_that_is_down_is_asked_with_growing_pauses(
-    fake: FakeFeishu, recorder: Recorder, error: tuple[int, int, str]
+    fake: FakeFeishu, recorder: Recorder, error: tuple[int, int, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake.endpoint_error = error
+    monkeypatch.setattr(ConnectFailed, "pauses", Pauses(0.05, 60.0))
+    begun = time.monotonic()
     async with running(channel(fake, recorder)) as feishu:
-        await asyncio.sleep(1.2)
-        assert 2 <= fake.counts["endpoint"] <= 5
+        await until(lambda: fake.counts["endpoint"] >= 4)
+        assert time.monotonic() - begun > 0.5 * (0.05 + 0.1 + 0.2), "each pause twice as long, or half of that"
         assert "网络" in feishu.health().detail
         fake.endpoint_error = None
         await fake.wait_connected()
@@ -199,16 +204,21 @@ async def test_a_frozen_endpoint_is_given_up_and_asked_again(
         await fake.wait_connected()
 
 
-async def test_a_server_that_closes_at_once_is_not_hammered(fake: FakeFeishu, recorder: Recorder) -> None:
+async def test_a_server_that_closes_at_once_is_not_hammered(
+    fake: FakeFeishu, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ConnectFailed, "pauses", Pauses(0.05, 60.0))
+
     async def flap() -> None:
         while True:
             await fake.wait_connected()
             await fake.drop()
 
     flapping = asyncio.create_task(flap())
+    begun = time.monotonic()
     async with running(channel(fake, recorder)):
-        await asyncio.sleep(1.5)
-        assert 2 <= fake.counts["ws"] <= 5
+        await until(lambda: fake.counts["ws"] >= 4)
+        assert time.monotonic() - begun > 0.5 * (0.05 + 0.1 + 0.2)
         flapping.cancel()
 
 
@@ -236,15 +246,19 @@ async def test_neither_address_nor_secret_is_logged(
         assert secret not in caplog.text
 
 
-async def test_a_silent_server_is_noticed(fake: FakeFeishu, recorder: Recorder) -> None:
+async def test_a_silent_server_is_noticed(
+    fake: FakeFeishu, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert long_connection.SILENCE_SECONDS == 5
+    monkeypatch.setattr(long_connection, "SILENCE_SECONDS", 0.2)
     fake.pong = False
     fake.client_config = {**fake.client_config, "PingInterval": 1}
     async with running(channel(fake, recorder)):
         await fake.wait_connected()
         started = time.monotonic()
         await until(lambda: fake.counts["ws"] == 2, timeout=12)
-        assert 6.5 < time.monotonic() - started < 9, "2 x PingInterval + 5"
-        assert fake.counts["ping"] >= 6
+        assert time.monotonic() - started > 2.0, "2 x PingInterval, and a moment"
+        assert fake.counts["ping"] >= 2
 
 
 async def test_a_pong_changes_the_interval_at_once(fake: FakeFeishu, recorder: Recorder) -> None:
@@ -267,8 +281,8 @@ async def test_stopping_is_quick_and_what_is_under_way_is_acknowledged(fake: Fak
     await asyncio.sleep(0.05)
     before = time.monotonic()
     await feishu.stop_receiving()
-    assert time.monotonic() - before < 1
-    await asyncio.wait_for(task, 1)
+    assert time.monotonic() - before < 5
+    await asyncio.wait_for(task, 5)
     ack = await pushed
     assert ack is not None
     assert ack.code == 200
@@ -288,14 +302,14 @@ async def test_stopping_is_quick_in_every_state(fake: FakeFeishu, recorder: Reco
     if state == "store stuck":
         recorder.delay = 30
         await fake.wait_connected()
-        pushed = asyncio.create_task(fake.push(message_event("x"), timeout=1.5))
+        pushed = asyncio.create_task(fake.push(message_event("x"), timeout=1.0))
     await asyncio.sleep(0.3)
     before = time.monotonic()
     await feishu.stop_receiving()
     await feishu.close()
-    assert time.monotonic() - before < 1.5
+    assert time.monotonic() - before < 8
     if task:
-        await asyncio.wait_for(task, 1)
+        await asyncio.wait_for(task, 5)
     if pushed:
         assert await pushed is None, "no acknowledgement: the platform delivers it again"
     fake.endpoint_delay = 0
