@@ -16,12 +16,14 @@ class Recorder:
     def __init__(self) -> None:
         self.messages: list[InboundMessage] = []
         self.duplicates = 0
+        self.asked = 0
         self.closed = False
         self.error: Exception | None = None
         self.delay = 0.0
         self._seen: set[tuple[str, str]] = set()
 
     async def accept(self, message: InboundMessage) -> Admission:
+        self.asked += 1
         if self.closed:
             raise GatewayClosed
         if self.error:

@@ -25,6 +25,7 @@ from channels.split import split
 from tests.channels.dingtalk_recorder import asked, channel, settings
 from tests.channels.feishu_recorder import Recorder, part
 from tests.platforms.dingtalk_gateway import GROUP, SINGLE, TOKEN, FakeDingTalk
+from tests.waiting import until
 
 SESSION = "/robot/sendBySession"
 GONE = {"errcode": 300001, "errmsg": "session 不存在"}
@@ -212,13 +213,13 @@ async def test_a_platform_that_never_answers_is_given_up(
 
 
 async def test_a_slow_webhook_holds_up_no_other_chat(ding: FakeDingTalk, dingtalk: DingTalkChannel) -> None:
-    ding.delays[SESSION] = 1
+    ding.delays[SESSION] = 5
     slow = asyncio.create_task(dingtalk.send(part(asked(base=ding.base, conversation="cidSlow"), "答")))
-    await asyncio.sleep(0.1)
-    before = time.monotonic()
+    await until(lambda: ding.sent(SESSION))
     await dingtalk.send(part(without_webhook(ding), "答"))
-    assert time.monotonic() - before < 0.5
-    await slow
+    assert not slow.done()
+    slow.cancel()
+    await asyncio.gather(slow, return_exceptions=True)
 
 
 # ---------------------------------------------------------------- errors

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import itertools
 import json
 import logging
 import time
@@ -15,9 +16,10 @@ from channels.dingtalk.frame import Frame, acknowledgement, read_frame
 from channels.dingtalk.long_connection import LongConnection, Renewed
 from channels.health import Troubles
 from channels.reconnecting import Pauses
+from tests.channels.brisk import brisk as scale_pauses
 from tests.channels.dingtalk_recorder import channel, running, settings
 from tests.channels.feishu_recorder import Recorder
-from tests.platforms.dingtalk_gateway import BOT_TOPIC, OPEN, FakeDingTalk
+from tests.platforms.dingtalk_gateway import BOT_TOPIC, OPEN, Call, FakeDingTalk
 from tests.waiting import until
 
 
@@ -37,6 +39,18 @@ async def dingtalk(ding: FakeDingTalk, recorder: Recorder) -> AsyncIterator[Ding
     async with running(channel(ding, recorder)) as made:
         await ding.wait_connected()
         yield made
+
+
+@pytest.fixture
+def brisk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pauses after a loss a tenth as long."""
+    scale_pauses(monkeypatch, 0.1)
+
+
+def grow(calls: list[Call]) -> None:
+    """The gaps between four tries were at least 0.05, 0.1 and 0.2 s, or half of that."""
+    gaps = [later.at - earlier.at for earlier, later in itertools.pairwise(calls[:4])]
+    assert all(gap > 0.5 * least for gap, least in zip(gaps, (0.05, 0.1, 0.2), strict=False)), gaps
 
 
 async def test_a_message_is_stored_and_acknowledged(
@@ -59,7 +73,9 @@ async def test_200_messages_at_once_are_acknowledged_quickly_and_kept_in_order(
     recorder.delay = 0.05
     numbers = [await ding.say(f"{n}") for n in range(200)]
     await until(lambda: len(ding.acks) == 200)
-    assert max(ding.acks_of(number)[0].at - ding.pushed[number] for number in numbers) < 2
+    assert max(ding.acks_of(number)[0].at - ding.pushed[number] for number in numbers) < 8, (
+        "one after another they would take ten"
+    )
     assert recorder.texts == [str(n) for n in range(200)]
 
 
@@ -80,10 +96,12 @@ async def test_what_was_not_stored_is_not_acknowledged_and_taken_when_it_comes_a
 ) -> None:
     recorder.error = ValueError("disk full")
     first = await ding.say(msgId="msgSAME")
-    await asyncio.sleep(0.1)
+    await until(lambda: recorder.asked == 1)
     recorder.error, recorder.closed = None, True
     second = await ding.say(msgId="msgSAME")
-    await asyncio.sleep(0.1)
+    await until(lambda: recorder.asked == 2)
+    ping = await ding.push(ding.ping("after"))
+    await until(lambda: ding.acks_of(ping))
     assert not ding.acks_of(first)
     assert not ding.acks_of(second)
     recorder.closed = False
@@ -165,10 +183,9 @@ async def test_before_a_connection_ends_the_next_is_open(
     recorder.delay = 0.4
     old = ding.connections[0]
     number = await ding.say("unterwegs")
-    before = time.monotonic()
     await ding.push(ding.disconnect())
     await ding.wait_connected(2)
-    assert time.monotonic() - before < 0.3
+    assert not ding.acks_of(number)
     assert not old.closed, "left only after the next is open and what came by it is acknowledged"
     await until(lambda: ding.acks_of(number))
     assert ding.acks_of(number)[0].connection == 1
@@ -192,11 +209,13 @@ async def test_while_the_next_connection_fails_the_old_one_is_read(
     await until(lambda: dingtalk.health().ok)
 
 
-async def test_a_platform_that_says_disconnect_at_once_is_not_hammered(ding: FakeDingTalk, recorder: Recorder) -> None:
+async def test_a_platform_that_says_disconnect_at_once_is_not_hammered(
+    ding: FakeDingTalk, recorder: Recorder, brisk: None
+) -> None:
     ding.greeting = ding.disconnect()
     async with running(channel(ding, recorder)):
-        await asyncio.sleep(1.5)
-        assert 2 <= len(ding.opens) <= 5
+        await until(lambda: len(ding.opens) >= 4)
+        grow(ding.opens[1:])
 
 
 async def test_connections_are_renewed_now_and_then(
@@ -219,18 +238,20 @@ async def test_a_lost_connection_is_back_at_once(
     else:
         await ding.connections[0].close(code=1001)
     await ding.wait_connected(2)
-    assert time.monotonic() - before < 1.5
+    assert time.monotonic() - before < 5
     await ding.say("wieder da")
     await until(lambda: recorder.texts == ["wieder da"])
     assert dingtalk.health().ok
 
 
 @pytest.mark.parametrize("code", [1000, 1011])
-async def test_a_server_that_closes_at_once_is_not_hammered(ding: FakeDingTalk, recorder: Recorder, code: int) -> None:
+async def test_a_server_that_closes_at_once_is_not_hammered(
+    ding: FakeDingTalk, recorder: Recorder, brisk: None, code: int
+) -> None:
     ding.close_on_connect = code
     async with running(channel(ding, recorder)) as dingtalk:
-        await asyncio.sleep(2)
-        assert 2 <= len(ding.opens) <= 6
+        await until(lambda: len(ding.opens) >= 4)
+        grow(ding.opens)
         ding.close_on_connect = None
         await until(lambda: len(ding.connections) == 1 and dingtalk.health().ok)
 
@@ -249,12 +270,12 @@ async def test_a_server_that_closes_at_once_is_not_hammered(ding: FakeDingTalk, 
     ],
 )
 async def test_an_endpoint_that_is_down_is_asked_with_growing_pauses(
-    ding: FakeDingTalk, recorder: Recorder, answer: tuple[int, object]
+    ding: FakeDingTalk, recorder: Recorder, brisk: None, answer: tuple[int, object]
 ) -> None:
     ding.open_answer = answer
     async with running(channel(ding, recorder)) as dingtalk:
-        await asyncio.sleep(1.2)
-        assert 2 <= len(ding.opens) <= 5
+        await until(lambda: len(ding.opens) >= 4)
+        grow(ding.opens)
         assert "网络" in dingtalk.health().detail
         ding.open_answer = None
         await ding.wait_connected()
@@ -279,7 +300,7 @@ async def test_a_wrong_secret_is_named_and_tried_slowly(
     made = channel(ding, recorder, **{"client-secret": "wrong-secret-7"})
     async with running(made) as dingtalk:
         await until(lambda: "client-secret" in dingtalk.health().detail)
-        await asyncio.sleep(1)
+        await asyncio.sleep(0.3)
         assert len(ding.opens) == 1
     assert "wrong-secret-7" not in caplog.text + dingtalk.health().detail + repr(made)
 
@@ -288,13 +309,13 @@ async def test_a_silent_server_is_noticed(
     ding: FakeDingTalk, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert long_connection.SILENCE_SECONDS == 90
-    monkeypatch.setattr(long_connection, "SILENCE_SECONDS", 0.9)
+    monkeypatch.setattr(long_connection, "SILENCE_SECONDS", 0.5)
     ding.autoping = False
     async with running(channel(ding, recorder)):
         await ding.wait_connected()
         started = time.monotonic()
         await until(lambda: len(ding.opens) == 2)
-        assert 0.8 < time.monotonic() - started < 2.5
+        assert time.monotonic() - started > 0.4
 
 
 async def test_a_quiet_connection_that_answers_pings_is_kept(
@@ -303,7 +324,7 @@ async def test_a_quiet_connection_that_answers_pings_is_kept(
     monkeypatch.setattr(long_connection, "SILENCE_SECONDS", 0.45)
     async with running(channel(ding, recorder)):
         await ding.wait_connected()
-        await asyncio.sleep(1.5)
+        await asyncio.sleep(1.0)
         assert len(ding.opens) == 1
 
 
@@ -328,11 +349,11 @@ async def test_stopping_is_quick_and_what_is_under_way_is_acknowledged(ding: Fak
     task = asyncio.create_task(dingtalk.run())
     await ding.wait_connected()
     number = await ding.say("zuletzt")
-    await asyncio.sleep(0.05)
+    await until(lambda: recorder.asked)
     before = time.monotonic()
     await dingtalk.stop_receiving()
-    assert time.monotonic() - before < 1
-    await asyncio.wait_for(task, 1)
+    assert time.monotonic() - before < 5
+    await asyncio.wait_for(task, 5)
     await until(lambda: ding.acks_of(number) and not ding.connections)
     await dingtalk.close()
 
@@ -361,9 +382,9 @@ async def test_stopping_is_quick_in_every_state(ding: FakeDingTalk, recorder: Re
     before = time.monotonic()
     await dingtalk.stop_receiving()
     await dingtalk.close()
-    assert time.monotonic() - before < 1
+    assert time.monotonic() - before < 5
     if task:
-        await asyncio.wait_for(task, 1)
+        await asyncio.wait_for(task, 5)
     assert not ding.acks_of(number), "not stored, so it may come again"
 
 
