@@ -114,7 +114,7 @@ async def test_the_first_ones_total_time_is_for_all(backup: ModelServer) -> None
         start = time.monotonic()
         with pytest.raises((ModelTimeout, ModelUnavailable)):
             await models.client("main").complete(ASK, print)
-        assert time.monotonic() - start < 1
+        assert time.monotonic() - start < 2.5
 
 
 async def test_when_all_fail_the_last_error_is_told(first: ModelServer) -> None:

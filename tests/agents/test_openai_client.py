@@ -177,7 +177,7 @@ async def test_a_server_that_never_ends_its_stream_after_the_finish_is_not_waite
     asker.server.answers = [slow]
     start = time.monotonic()
     assert (await asker.ask()).text == "答案"
-    assert time.monotonic() - start < 1
+    assert time.monotonic() - start < 2.5
 
 
 async def test_usage_comes_without_being_asked_for(asker: Asker) -> None:
@@ -344,7 +344,7 @@ async def test_a_retry_after_that_does_not_fit_ends_it_at_once(asker: Asker) -> 
     start = time.monotonic()
     with pytest.raises(ModelUnavailable):
         await asker.ask()
-    assert time.monotonic() - start < 1
+    assert time.monotonic() - start < 2.5
     assert len(asker.server.requests) == 1
 
 
@@ -354,7 +354,7 @@ async def test_with_a_fallback_it_does_not_wait_long(make: Make) -> None:
     start = time.monotonic()
     with pytest.raises(ModelUnavailable):
         await asker.ask()
-    assert time.monotonic() - start < 1
+    assert time.monotonic() - start < 2.5
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 405])
@@ -459,7 +459,7 @@ async def test_silence_ends_after_timeout_and_is_not_tried_again(make: Make) -> 
     start = time.monotonic()
     with pytest.raises(ModelTimeout):
         await asker.ask()
-    assert time.monotonic() - start < 1
+    assert time.monotonic() - start < 2.5
     assert len(asker.server.requests) == 1
 
 
@@ -483,7 +483,7 @@ async def test_total_timeout_is_over_all(make: Make) -> None:
     start = time.monotonic()
     with pytest.raises(ModelTimeout):
         await asker.ask()
-    assert time.monotonic() - start < 1
+    assert time.monotonic() - start < 2.5
 
 
 async def test_less_time_may_be_left(asker: Asker) -> None:
@@ -491,7 +491,7 @@ async def test_less_time_may_be_left(asker: Asker) -> None:
     start = time.monotonic()
     with pytest.raises(ModelTimeout):
         await asker.ask(within=0.2)
-    assert time.monotonic() - start < 1
+    assert time.monotonic() - start < 2.5
 
 
 async def test_cancelling_frees_the_place(make: Make) -> None:

@@ -11,7 +11,7 @@ KEY, TOKEN = "feishu-encrypt-key", "v-test-token"
 
 
 class Recorder:
-    """Accepts like the gateway: one message after another, duplicates told, closed on demand, slow on demand."""
+    """Accepts like the gateway: one message after another, duplicates told, closed on demand, slow on demand, held by a gate."""
 
     def __init__(self) -> None:
         self.messages: list[InboundMessage] = []
@@ -20,6 +20,7 @@ class Recorder:
         self.closed = False
         self.error: Exception | None = None
         self.delay = 0.0
+        self.gate: asyncio.Event | None = None
         self._seen: set[tuple[str, str]] = set()
 
     async def accept(self, message: InboundMessage) -> Admission:
@@ -29,6 +30,8 @@ class Recorder:
         if self.error:
             raise self.error
         await asyncio.sleep(self.delay)
+        if self.gate is not None:
+            await self.gate.wait()
         if (message.account, message.id) in self._seen:
             self.duplicates += 1
             return Admission.DUPLICATE

@@ -180,13 +180,14 @@ async def test_a_frame_of_8_mib_is_taken_and_a_larger_one_costs_a_connection(
 async def test_before_a_connection_ends_the_next_is_open(
     ding: FakeDingTalk, dingtalk: DingTalkChannel, recorder: Recorder
 ) -> None:
-    recorder.delay = 0.4
+    recorder.gate = asyncio.Event()
     old = ding.connections[0]
     number = await ding.say("unterwegs")
     await ding.push(ding.disconnect())
     await ding.wait_connected(2)
     assert not ding.acks_of(number)
     assert not old.closed, "left only after the next is open and what came by it is acknowledged"
+    recorder.gate.set()
     await until(lambda: ding.acks_of(number))
     assert ding.acks_of(number)[0].connection == 1
     await until(lambda: old.closed)

