@@ -11,6 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 from agents.model import ModelSettings
 from agents.tools.registry import UnknownTool, load_tools
 from channels.feishu.settings import FeishuSettings
+from gateway.planned_channels import PLANNED
 from gateway.problems import KeyPath, Problem, suggestion
 from gateway.sections import Settings
 from gateway.texts import DEFAULTS, placeholders
@@ -113,7 +114,9 @@ def _models(settings: Settings) -> Found:
         path: KeyPath = ("models", name)
         url = urlsplit(model.base_url)
         if url.scheme not in ("http", "https") or not url.netloc:
-            yield (*path, "base-url"), "应为 http(s) 地址；例如 https://api.openai.com/v1"
+            yield (*path, "base-url"), "应以 http:// 或 https:// 开头；例如 https://api.openai.com/v1"
+        elif url.path.rstrip("/").endswith("/chat/completions"):
+            yield (*path, "base-url"), "应写到 /v1 这一级；请去掉末尾的 /chat/completions"
         if model.max_output_tokens >= model.context_tokens:
             yield (
                 (*path, "max-output-tokens"),
@@ -142,7 +145,7 @@ def _models(settings: Settings) -> Found:
 def _main_model(settings: Settings) -> Found:
     """A parrot must not answer a company: the demo model stands in for the web chat only."""
     lacking = settings.demo_stands_in or is_keyless(settings.models["main"])
-    platforms = [name for name, entry in settings.enabled_channels().items() if entry.kind != "web"]
+    platforms = [name for name, entry in settings.enabled_channels().items() if entry.kind not in {"web", *PLANNED}]
     if lacking and platforms:
         yield (
             ("models", "main"),

@@ -9,8 +9,8 @@ from channels.feishu.settings import FeishuSettings
 from channels.wechat.settings import WeChatSettings
 from channels.wecom.settings import WeComBotSettings
 from gateway.model_reader import read_model
-from gateway.planned_channels import WeComAppSettings
-from gateway.problems import KeyPath, Problem, suggestion
+from gateway.planned_channels import PLANNED, WeComAppSettings
+from gateway.problems import KeyPath, Problem, close_to
 from gateway.yaml_source import Document, MapNode, TextNode
 from memory.context import ContextOverrides
 
@@ -69,7 +69,7 @@ def _read_entry(entries: Entries, document: Document, name: str, node: MapNode) 
     kind = written.text if isinstance(written, TextNode) else name
     if kind not in KINDS:
         place: KeyPath = (*path, "kind") if written else path
-        entries.problems.append(document.problem(place, f"没有这种渠道；{suggestion(kind, KINDS)}"))
+        entries.problems.append(document.problem(place, _no_kind(kind, named=written is None)))
         return
     settings, problems = read_model(KINDS[kind], document, path, node.without("context", "kind"), ("context", "kind"))
     if settings is None:  # still there, for the checks of other things
@@ -82,3 +82,14 @@ def _read_entry(entries: Entries, document: Document, name: str, node: MapNode) 
         entries.problems += problems
         if context:
             entries.context[name] = context
+
+
+def _no_kind(kind: str, *, named: bool) -> str:
+    """A kind that does not exist; `named`: it was taken from the entry's name, for no `kind` is written."""
+    usable = [each for each in KINDS if each not in PLANNED]
+    if named and (account_of := next((each for each in usable if kind.startswith(f"{each}-")), None)):
+        return f"缺少 kind；名字不是渠道的种类时请写明 kind，例如 kind: {account_of}"
+    if meant := close_to(kind, KINDS):
+        return f"没有这种渠道；是不是 {meant} ？"
+    remedy = "请写明 kind" if named else "请改写"
+    return f"没有这种渠道；{remedy}，可写：{'、'.join(sorted(usable))}"

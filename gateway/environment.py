@@ -1,7 +1,8 @@
 """The environment the config may refer to: a `.env` file beside it, and ``${NAME}`` in its texts."""
 
+import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 _LINE = re.compile(r"(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(.*)")
@@ -48,6 +49,22 @@ def _value(written: str) -> str | None:
             return found[2]
         return _ESCAPE.sub(lambda each: {"n": "\n", "t": "\t"}.get(each[1], each[1]), found[1])
     return re.split(r"(?:^|\s)#", written, maxsplit=1)[0].strip()
+
+
+def references(text: str) -> frozenset[str]:
+    """The variables a text asks for."""
+    return frozenset(found[1] for found in _REFERENCE.finditer(text) if found[1])
+
+
+def unused(names: Iterable[str], asked: Collection[str], variables: Mapping[str, str]) -> dict[str, str]:
+    """Names that are not `asked` for, each with the one that was probably meant: asked for, and without a value."""
+    lacking = [name for name in asked if not variables.get(name)]
+    found = {}
+    for name in names:
+        close = difflib.get_close_matches(name.upper(), lacking, n=1, cutoff=0.75)
+        if name not in asked and close:
+            found[name] = close[0]
+    return found
 
 
 def substitute(text: str, variables: Mapping[str, str]) -> str:

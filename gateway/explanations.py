@@ -13,6 +13,10 @@ _WANTED = {
     "map": ("一组「键: 值」", "写出内容，没有就写 {} 或删去这个键"),
     "model": ("一组「键: 值」", "写出内容，没有就写 {} 或删去这个键"),
 }
+_ADDRESSES = {
+    "^https?": "应以 http:// 或 https:// 开头，后面是主机名",
+    "^wss?": "应以 ws:// 或 wss:// 开头，后面是主机名",
+}
 _BOUNDS = {"ge": "应不小于", "gt": "应大于", "le": "应不大于", "lt": "应小于"}
 
 
@@ -45,7 +49,8 @@ def explained(error: ErrorDetails, written: str | None) -> str:
         choices = re.fullmatch(r"\^\(([\w|-]+)\)\$", str(context["pattern"]))
         if choices:
             return f"没有这种取值{said}；可写 {choices[1].replace('|', '、')}"
-        return f"格式不对{said}；应符合 {context['pattern']}"
+        address = _ADDRESSES.get(str(context["pattern"]).partition("://")[0])
+        return f"不是完整的地址{said}；{address}" if address else f"格式不对{said}；应符合 {context['pattern']}"
     if error["type"] == "string_too_short":
         return "不能为空；请写出"
     for name, words in _BOUNDS.items():

@@ -6,7 +6,7 @@ The texts are turned into what the model's fields want here, and not by pydantic
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import UnionType
 from typing import Annotated, Any, Generic, TypeVar, Union, get_args, get_origin
 
@@ -16,6 +16,7 @@ from pydantic_core import ErrorDetails
 from gateway.explanations import explained, unlike
 from gateway.problems import KeyPath, Problem, suggestion
 from gateway.yaml_source import Document, ListNode, MapNode, Node, TextNode
+from gateway.yaml_syntax import WIDE_COLON
 from memory.settings import SettingsModel
 
 _INTEGER = re.compile(r"-?(0|[1-9]\d*)")
@@ -98,9 +99,10 @@ class _Reading(Generic[Model]):
         known = {problem.key for problem in self._document.problems}
         return instance, tuple(problem for problem in self._problems.values() if problem.key not in known)
 
-    def _wrong(self, path: KeyPath, message: str) -> None:
-        """Notes a problem and leaves out what it stands in: the nearest key."""
-        self._problems.setdefault(path, self._document.problem(path, message))
+    def _wrong(self, path: KeyPath, message: str, *, line: int | None = None) -> None:
+        """Notes a problem and leaves out what it stands in: the nearest key. `line`: where not at the key's own."""
+        problem = self._document.problem(path, message)
+        self._problems.setdefault(path, problem if line is None else replace(problem, line=line))
         while path and isinstance(path[-1], int):
             path = path[:-1]
         if len(path) > len(self._path):
@@ -136,8 +138,10 @@ class _Reading(Generic[Model]):
             return [self._value(item, _shape(shape.inner), (*path, n)) for n, item in enumerate(node.items)]
         if shape.kind not in ("model", "map", "list") and isinstance(node, TextNode):
             return self._scalar(node, shape, path)
-        blank = isinstance(node, TextNode) and node.blank
-        self._wrong(path, unlike(shape.kind, blank=blank))
+        if isinstance(node, TextNode) and node.wide:
+            self._wrong(path, WIDE_COLON, line=node.wide)
+        else:
+            self._wrong(path, unlike(shape.kind, blank=isinstance(node, TextNode) and node.blank))
         return None
 
     def _mapping(self, node: MapNode, shape: _Shape, path: KeyPath) -> dict[str, Any]:

@@ -4,6 +4,9 @@ from pydantic import SecretStr
 
 from channels.channel import EntrySettings
 
+PLANNED = frozenset({"wecom-app"})
+"""Kinds that cannot be switched on yet."""
+
 
 class WeComAppSettings(EntrySettings):
     """`channels.wecom-app`: one self-built WeCom application (自建应用)."""

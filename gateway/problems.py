@@ -46,10 +46,15 @@ def shown(file: Path) -> str:
     return str(absolute.relative_to(current)) if absolute.is_relative_to(current) else str(absolute)
 
 
+def close_to(name: str, known: Iterable[str]) -> str | None:
+    """The known name that was probably meant."""
+    close = difflib.get_close_matches(name.replace("_", "-").lower(), sorted(known), n=1, cutoff=0.7)
+    return close[0] if close else None
+
+
 def suggestion(name: str, known: Iterable[str]) -> str:
     """The remedy for a name that does not exist: the one that was probably meant, else all there are."""
     names = sorted(known)
-    close = difflib.get_close_matches(name.replace("_", "-").lower(), names, n=1, cutoff=0.7)
-    if close:
-        return f"是不是 {close[0]} ？"
+    if meant := close_to(name, names):
+        return f"是不是 {meant} ？"
     return f"可写：{'、'.join(names)}" if names else "请删去"

@@ -12,6 +12,8 @@ from gateway.cross_checks import Documents, cross_checks, is_keyless, without_re
 from gateway.entries import read_entries
 from gateway.environment import read_dotenv
 from gateway.model_reader import read_model
+from gateway.notes import dotenv_notes, token_note
+from gateway.planned_channels import PLANNED
 from gateway.problems import ConfigProblems, Problem, shown
 from gateway.sections import (
     AgentDefaults,
@@ -67,7 +69,8 @@ def load_settings(config_dir: Path, environ: Mapping[str, str]) -> Settings:
 
 def load(config_dir: Path, environ: Mapping[str, str]) -> Loaded:
     """As `load_settings`, with the files' trees for later checks. Raises ConfigProblems."""
-    variables, problems = _variables(config_dir / ".env", environ)
+    dotenv, problems = _dotenv(config_dir / ".env")
+    variables = {**dotenv, **environ}
     gateway = _document(config_dir / "gateway.yaml", variables)
     agents = {path.stem: _document(path, variables) for path in agent_files(config_dir)}
     documents = Documents(gateway, agents)
@@ -91,7 +94,9 @@ def load(config_dir: Path, environ: Mapping[str, str]) -> Loaded:
     problems = without_repeats(problems, *checked)
     if problems:
         raise ConfigProblems(problems)
-    return Loaded(settings.model_copy(update={"notes": remarks(settings)}), documents)
+    asked = gateway.asked.union(*(document.asked for document in agents.values()))
+    told = (*remarks(settings), *token_note(settings), *dotenv_notes(config_dir / ".env", dotenv, asked, variables))
+    return Loaded(settings.model_copy(update={"notes": told}), documents)
 
 
 def agent_files(config_dir: Path) -> list[Path]:
@@ -99,15 +104,15 @@ def agent_files(config_dir: Path) -> list[Path]:
     return sorted(path for path in (config_dir / "agents").glob("*.yaml") if not path.name.startswith("."))
 
 
-def _variables(dotenv: Path, environ: Mapping[str, str]) -> tuple[dict[str, str], list[Problem]]:
+def _dotenv(dotenv: Path) -> tuple[Mapping[str, str], list[Problem]]:
     try:
         read = read_dotenv(dotenv.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
-        return dict(environ), []
+        return {}, []
     except (OSError, UnicodeDecodeError) as error:
-        return dict(environ), [_unread(dotenv, error)]
+        return {}, [_unread(dotenv, error)]
     problems = [Problem(shown(dotenv), line, "", "应为 NAME=值；请改写，或以 # 开头作注释") for line in read.bad_lines]
-    return {**read.values, **environ}, problems
+    return read.values, problems
 
 
 def _document(path: Path, variables: Mapping[str, str]) -> Document:
@@ -157,4 +162,4 @@ def _settings(document: Document, agents: Mapping[str, AgentSettings]) -> tuple[
 
 
 def _platforms(entries: Mapping[str, EntrySettings]) -> list[str]:
-    return [name for name, entry in entries.items() if entry.enabled and entry.kind != "web"]
+    return [name for name, entry in entries.items() if entry.enabled and entry.kind not in {"web", *PLANNED}]

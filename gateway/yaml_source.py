@@ -1,13 +1,13 @@
 """YAML text → a tree of the very texts written, each with its line; nothing is interpreted, repeated keys are problems."""
 
-import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import yaml
 
-from gateway.environment import BadReference, substitute
+from gateway.environment import BadReference, references, substitute
 from gateway.problems import KeyPath, Problem, dotted
+from gateway.yaml_syntax import WIDE_COLON, control_line, explained, is_wide, lines_of
 
 _LOADER: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _MOST_NODES = 50_000
@@ -16,12 +16,16 @@ _DEEPEST = 40
 
 @dataclass(frozen=True, slots=True)
 class TextNode:
-    """A scalar: its text with ``${…}`` filled in, the text as written, and whether it stands without quotes."""
+    """A scalar: its text with ``${…}`` filled in, the text as written, and whether it stands without quotes.
+
+    `wide`: the line of a ``key：value`` in it, with a full-width colon; 0 without one.
+    """
 
     line: int
     text: str
     written: str
     plain: bool
+    wide: int = 0
 
     @property
     def blank(self) -> bool:
@@ -55,12 +59,13 @@ Node = TextNode | ListNode | MapNode
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One file: its name as shown to admins, its tree, and what was wrong with its form."""
+    """One file: its name as shown to admins, its tree, what was wrong with its form, the variables it asks for."""
 
     file: str
     root: MapNode
     problems: tuple[Problem, ...] = ()
     readable: bool = True
+    asked: frozenset[str] = frozenset()
 
     def line(self, path: KeyPath) -> int:
         """The line of a key or item; of the nearest thing around it where it is not in the file."""
@@ -103,21 +108,24 @@ def parse(text: str, file: str, variables: Mapping[str, str]) -> Document:
     try:
         top = yaml.compose(text, Loader=_LOADER)
     except yaml.MarkedYAMLError as error:
-        return _unreadable(file, *_syntax(error, text))
+        return _unreadable(file, *explained(error, text))
     except RecursionError:
         return _unreadable(file, 1, "嵌套过深；请改写")
     except yaml.YAMLError:
-        return _unreadable(file, _control_line(text), "含有不可见的控制字符；请删去")
+        return _unreadable(file, control_line(text), "含有不可见的控制字符；请删去")
     if top is None:
         return _unreadable(file, 1, "文件是空的；请写出内容")
     if not isinstance(top, yaml.MappingNode):
-        return _unreadable(file, top.start_mark.line + 1, "文件应由「键: 值」组成；请对照随附的示例")
-    builder = _Builder(file, variables)
+        line = top.start_mark.line + 1
+        if is_wide(lines_of(text)[line - 1]):
+            return _unreadable(file, line, WIDE_COLON)
+        return _unreadable(file, line, "文件应由「键: 值」组成；请对照随附的示例")
+    builder = _Builder(file, variables, lines_of(text))
     try:
         root = builder.mapping(top, ())
     except _TooLarge:
         return _unreadable(file, top.start_mark.line + 1, "嵌套过深，或别名（&、*）展开后过大；请把内容直接写出")
-    return Document(file, root, tuple(builder.problems))
+    return Document(file, root, tuple(builder.problems), asked=references(text))
 
 
 def _unreadable(file: str, line: int, message: str) -> Document:
@@ -127,8 +135,9 @@ def _unreadable(file: str, line: int, message: str) -> Document:
 class _Builder:
     """Turns PyYAML's nodes into ours, gathering problems on the way."""
 
-    def __init__(self, file: str, variables: Mapping[str, str]) -> None:
+    def __init__(self, file: str, variables: Mapping[str, str], lines: Sequence[str]) -> None:
         self.problems: list[Problem] = []
+        self._lines = lines
         self._file = file
         self._variables = variables
         self._count = 0
@@ -181,43 +190,12 @@ class _Builder:
         except BadReference as error:
             self._problem(line, path, str(error))
             text = written
-        return TextNode(line, text, written, plain=not node.style)
+        plain = not node.style
+        return TextNode(line, text, written, plain, self._wide(node) if plain and "：" in written else 0)
+
+    def _wide(self, node: yaml.ScalarNode) -> int:
+        lines = range(node.start_mark.line, node.end_mark.line + 1)
+        return next((n + 1 for n in lines if is_wide(self._lines[n])), 0)
 
     def _problem(self, line: int, path: KeyPath, message: str) -> None:
         self.problems.append(Problem(self._file, line, dotted(path), message))
-
-
-_SYNTAX = (
-    # What PyYAML says → what to do. Its quoted details are not passed on: they can be a piece of a secret.
-    (r"found character .*\\t.*cannot start", "缩进或值的开头有 Tab；请改用空格"),
-    (r"undefined alias", "以 * 开头的文字会被当作别名；请加引号"),
-    (r"cannot start any token", "值以特殊字符（@、` 或 %）开头；请加引号"),
-    (r"mapping values are not allowed", "多了一个冒号，或上面一行的缩进不对；含「: 」的文字请加引号"),
-    (r"could not find expected ':'|expected ':'", "缺少冒号，或缩进不对；请写成「键: 值」"),
-    (r"(un)?expected end of stream|unexpected end", "引号没有成对；请补上"),
-    (r"expected ',' or|expected .*(flow|'\]'|'\}')", "方括号或花括号里少了逗号或右括号；其中的 ${…} 要加引号"),
-    (r"expected .*block (end|mapping|sequence|collection)|expected key|block", "缩进不对；同一层的键要左对齐"),
-    (r"document", "只能有一份文档；请删去 --- 及其后的内容"),
-    (r"unknown escape|escape", "双引号中的 \\ 写法不对；请改用单引号"),
-)
-
-
-def _syntax(error: yaml.MarkedYAMLError, text: str) -> tuple[int, str]:
-    """Line and message for a text that is no YAML."""
-    said = f"{error.context or ''}; {error.problem or ''}"
-    mark = error.problem_mark or error.context_mark
-    if "quoted scalar" in said and error.context_mark:
-        mark = error.context_mark  # where the quote was opened, not where the file ended
-    lines = text.splitlines() or [""]
-    line = min(mark.line + 1 if mark else 1, len(lines))
-    if re.match(r" *\t", lines[line - 1]):
-        return line, _SYNTAX[0][1]
-    for pattern, message in _SYNTAX:
-        if re.search(pattern, said):
-            return line, message
-    return line, "不是有效的 YAML；请检查缩进、冒号和引号"
-
-
-def _control_line(text: str) -> int:
-    found = re.search(r"[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", text)
-    return text.count("\n", 0, found.start()) + 1 if found else 1

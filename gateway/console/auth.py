@@ -16,6 +16,8 @@ _MAX_SESSIONS = 1000
 _MAX_ONCE = 20
 _MAX_PEERS = 1024
 _FAILURES = 5
+_STRONG = 16
+_STRONG_DISTINCT = 4
 _FAILURE_SECONDS = 60.0
 
 Clock = Callable[[], float]
@@ -45,6 +47,11 @@ def console_token(configured: str, workspace: Path) -> str:
         raise TokenUnusable(
             f"无法读写 {path}（{type(error).__name__}）；请检查权限，或在配置里写 console.token"
         ) from None
+
+
+def is_strong(token: str) -> bool:
+    """Whether it cannot be guessed online: at least 16 characters, and not a few ones over and over."""
+    return len(token) >= _STRONG and len(set(token)) >= _STRONG_DISTINCT
 
 
 def _new_token(path: Path) -> str:
@@ -109,8 +116,7 @@ class Logins:
         if not token:
             raise ValueError("an empty token never verifies")
         self._token = _digest(token)
-        # Such a token cannot be guessed online: whoever has it must not be locked out by others who fail.
-        self._unguessable = len(token) >= 16 and len(set(token)) >= 8
+        self._strong = is_strong(token)
         self._clock = clock
         self._random = random
         self._throttle = Throttle(clock)
@@ -118,9 +124,12 @@ class Logins:
         self._sessions: OrderedDict[bytes, float] = OrderedDict()
 
     def present(self, token: str, peer: str) -> Verdict:
-        """Checks a token that `peer` presents, in constant time; after five failures in a minute it has to wait."""
+        """Checks a token that `peer` presents, in constant time; after five failures in a minute it has to wait.
+
+        Whoever has a strong one is not locked out by others who fail from the same address.
+        """
         right = bool(token) and hmac.compare_digest(_digest(token), self._token)
-        if self._throttle.blocked(peer) and not (right and self._unguessable):
+        if self._throttle.blocked(peer) and not (right and self._strong):
             return Verdict.THROTTLED
         if right:
             return Verdict.RIGHT

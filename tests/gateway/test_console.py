@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from channels.message import Admission, Answered, Delta, Failed, InboundMessage, Progress, Routed, Usage
 from gateway.console.api import event, progress_event
 from gateway.console.application import Console
-from gateway.console.auth import Logins, Throttle, TokenUnusable, Verdict, console_token
+from gateway.console.auth import Logins, Throttle, TokenUnusable, Verdict, console_token, is_strong
 from gateway.console.guard import HEADERS, OPEN
 from gateway.conversation_index import ConversationItem
 from gateway.server import Listener
@@ -314,6 +314,20 @@ def test_a_short_token_cannot_be_guessed_past_the_throttle() -> None:
     clock.now += 60
     assert logins.present("12345678", "peer") is Verdict.RIGHT
     assert "12345678" not in repr(logins)
+
+
+@pytest.mark.parametrize("token", ["0123456789abcdef", "7719284416275309", "correct horse battery", "f0f0a1a1b2b20000"])
+def test_whoever_has_a_strong_token_is_not_locked_out_by_others(token: str) -> None:
+    logins = Logins(token, clock=Clock())
+    for n in range(50):
+        logins.present(f"guess {n}", "shared address")
+    assert logins.present("guess", "shared address") is Verdict.THROTTLED
+    assert logins.present(token, "shared address") is Verdict.RIGHT
+
+
+@pytest.mark.parametrize("token", ["0123456789abcde", "a" * 40, "12" * 10])
+def test_what_can_be_guessed_is_not_strong(token: str) -> None:
+    assert not is_strong(token)
 
 
 def test_an_empty_token_never_verifies() -> None:

@@ -13,6 +13,7 @@ from channels.feishu.settings import FeishuSettings
 from gateway.check import check
 from gateway.entries import KINDS
 from gateway.environment import BadReference, read_dotenv, substitute
+from gateway.planned_channels import PLANNED
 from gateway.problems import ConfigProblems, Problem
 from gateway.sections import GatewayFile, Settings
 from gateway.settings import load_settings
@@ -222,7 +223,17 @@ WRONG = [
     ("log: {level: loud}", 1, "log.level", "debug、info、warning、error"),
     ("models: {main: {provider: demo, fallback: [nope]}}", 1, "models.main.fallback[0]", "nope"),
     ("models: {main: {provider: demo, fallback: [main]}}", 1, "models.main.fallback[0]", "自己"),
-    ("models: {main: {base-url: api.example.com}}", 1, "models.main.base-url", "http"),
+    ("models: {main: {base-url: api.example.com}}", 1, "models.main.base-url", "http://"),
+    ("models: {main: {base-url: 'http://m/v1/chat/completions'}}", 1, "models.main.base-url", "到 /v1"),
+    (
+        "channels: {feishu: {api-base-url: open.feishu.cn}}",
+        1,
+        "channels.feishu.api-base-url",
+        "应以 http:// 或 https://",
+    ),
+    ("channels: {wecom-bot: {websocket-url: 'https://x'}}", 1, "channels.wecom-bot.websocket-url", "wss://"),
+    ("channels: {feishu-hr: {app-id: x}}", 1, "channels.feishu-hr", "写明 kind，例如 kind: feishu"),
+    ("channels: {hotline: {enabled: false}}", 1, "channels.hotline", "写明 kind"),
     (
         "models: {main: {provider: demo, max-output-tokens: 32000}}",
         1,
@@ -263,6 +274,15 @@ WRONG = [
     ("console:\n  token: ${NO_SUCH}", 2, "console.token", "NO_SUCH"),
     ("console:\n  token: ${x", 2, "console.token", "${NAME}"),
     ("log:\n\tlevel: info", 2, "", "Tab"),
+    ("server:\n  port：8080\n", 2, "server", "全角冒号"),
+    ("server:\n  port：8080\n  drain: 15s\n", 2, "", "全角冒号"),
+    ("server:\n  host: 127.0.0.1\n  port：8080\nlog: {}\n", 3, "", "全角冒号"),
+    ("server:\n  host: 127.0.0.1\n  port：8080\n", 3, "", "全角冒号"),
+    ("server:\n  host: 127.0.0.1\n  # why\n  port：8080\n", 4, "", "全角冒号"),
+    ("timezone：UTC", 1, "", "全角冒号"),
+    ("log: {}\nserver：\n  port: 1\n", 2, "", "全角冒号"),
+    ('server:\n  host: "abc\n  port: 80\n# c\nlog:\n  level: "info"\n', 2, "", "引号"),
+    ("server:\n  host: 'abc\n  port: 80\nlog: {level: 'info', format: text}\n", 2, "", "引号"),
     ("log: {level: info", 1, "", "右括号"),
     ('timezone: UTC\nlog: {level: "info}', 2, "", "引号"),
     ("admins: *SECRETCANARY", 1, "", "加引号"),
@@ -286,6 +306,49 @@ def test_a_wrong_config_is_named_with_file_line_and_key(
     assert "SECRETCANARY" not in found
     assert "\n" not in found
     assert re.search(r"；|例如|可写|可选", found), "the remedy is told"
+
+
+def test_a_full_width_colon_that_is_meant_is_text(write: Write) -> None:
+    folder = write("texts: {busy: 稍等：排队中}\nadmins: [a：b]\n", general_agent="prompt:\n  先问：\n  tone：warm\n")
+    got = load_settings(folder, {})
+    assert (got.texts["busy"], got.admins) == ("稍等：排队中", ("a：b",))
+    assert got.agents["general-agent"].prompt == "先问： tone：warm"
+
+
+def test_a_kind_that_does_not_exist_lists_those_that_can_be_used(write: Write) -> None:
+    found = the_problem(write("channels: {x: {kind: slack}}"))
+    assert all(kind in found for kind in KINDS.keys() - PLANNED)
+    assert not any(kind in found for kind in PLANNED)
+
+
+def test_what_is_not_there_yet_asks_for_no_key(write: Write) -> None:
+    assert "not available yet" in the_problem(write("channels: {wecom-app: {enabled: true}}"))
+
+
+# ---------------------------------------------------------------- what is remarked
+@pytest.mark.parametrize(
+    ("dotenv", "said"),
+    [
+        ("OPENAI_KEY=x", "OPENAI_KEY 没有用到；是不是 OPENAI_API_KEY ？"),
+        ("openai_api_key=x", "openai_api_key 没有用到；是不是 OPENAI_API_KEY ？"),
+        ("OPENAI_KEY=x\nOPENAI_API_KEY=y", ""),
+        ("HTTPS_PROXY=http://p", ""),
+    ],
+)
+def test_a_misspelt_name_in_dotenv_is_remarked(write: Write, dotenv: str, said: str) -> None:
+    folder = write("models: {main: {provider: demo, api-key: '${OPENAI_API_KEY:-}'}}\n", dotenv=dotenv)
+    notes = [note for note in load_settings(folder, {}).notes if "没有用到" in note]
+    assert [note.partition("：")[2] for note in notes] == ([said] if said else [])
+    assert "没有用到" not in "".join(load_settings(folder, {"OPENAI_API_KEY": "set-elsewhere"}).notes)
+
+
+def test_a_weak_token_is_remarked_without_being_shown(write: Write) -> None:
+    for token, weak in [("letmein7", True), ("x1" * 3, True), ("correct-horse-battery", False), ("", False)]:
+        notes = load_settings(write(f"console: {{token: '{token}'}}\n"), {}).notes
+        assert any("console.token" in note for note in notes) == weak
+        assert not weak or token not in "".join(notes)
+    off = load_settings(write("console: {token: x, enabled: false}\n"), {}).notes
+    assert not any("console.token" in note for note in off)
 
 
 WRONG_AGENTS = [
