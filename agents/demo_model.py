@@ -82,8 +82,8 @@ def _postings(result: str) -> str | None:
             f"{number}. {job['title']}｜{job['company']}｜{job['city']}｜{job.get('salary', '薪资面议')}"
             for number, job in enumerate(found["jobs"][:5], 1)
         ]
-        head = f"岗位库里有 {found['total']} 个符合" if lines else "岗位库里没有符合的"
-        return "\n".join([f"{head}。{found.get('note', '')}", *lines])
+        head = f"岗位库里有 {found['total']} 个符合的。{found.get('note', '')}" if lines else str(found["note"])
+        return "\n".join([head, *lines])
     except (ValueError, KeyError, TypeError):
         return None
 
