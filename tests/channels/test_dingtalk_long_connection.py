@@ -43,14 +43,14 @@ async def dingtalk(ding: FakeDingTalk, recorder: Recorder) -> AsyncIterator[Ding
 
 @pytest.fixture
 def brisk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pauses after a loss a tenth as long."""
-    scale_pauses(monkeypatch, 0.1)
+    """Pauses after a loss a twentieth as long."""
+    scale_pauses(monkeypatch, 0.05)
 
 
 def grow(calls: list[Call]) -> None:
-    """The gaps between four tries were at least 0.05, 0.1 and 0.2 s, or half of that."""
+    """The gaps between four tries were at least 25, 50 and 100 ms, or half of that."""
     gaps = [later.at - earlier.at for earlier, later in itertools.pairwise(calls[:4])]
-    assert all(gap > 0.5 * least for gap, least in zip(gaps, (0.05, 0.1, 0.2), strict=False)), gaps
+    assert all(gap > 0.5 * least for gap, least in zip(gaps, (0.025, 0.05, 0.1), strict=False)), gaps
 
 
 async def test_a_message_is_stored_and_acknowledged(
@@ -379,7 +379,7 @@ async def test_stopping_is_quick_in_every_state(ding: FakeDingTalk, recorder: Re
     if state == "leaving":
         await ding.push(ding.disconnect())
         await ding.wait_connected(2)
-    await asyncio.sleep(0.3)
+    await asyncio.sleep(0.15)
     before = time.monotonic()
     await dingtalk.stop_receiving()
     await dingtalk.close()

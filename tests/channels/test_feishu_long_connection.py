@@ -182,11 +182,11 @@ async def test_an_endpoint_that_is_down_is_asked_with_growing_pauses(
     fake: FakeFeishu, recorder: Recorder, error: tuple[int, int, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake.endpoint_error = error
-    monkeypatch.setattr(ConnectFailed, "pauses", Pauses(0.05, 60.0))
+    monkeypatch.setattr(ConnectFailed, "pauses", Pauses(0.025, 60.0))
     begun = time.monotonic()
     async with running(channel(fake, recorder)) as feishu:
         await until(lambda: fake.counts["endpoint"] >= 4)
-        assert time.monotonic() - begun > 0.5 * (0.05 + 0.1 + 0.2), "each pause twice as long, or half of that"
+        assert time.monotonic() - begun > 0.5 * (0.025 + 0.05 + 0.1), "each pause twice as long, or half of that"
         assert "网络" in feishu.health().detail
         fake.endpoint_error = None
         await fake.wait_connected()
@@ -207,7 +207,7 @@ async def test_a_frozen_endpoint_is_given_up_and_asked_again(
 async def test_a_server_that_closes_at_once_is_not_hammered(
     fake: FakeFeishu, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ConnectFailed, "pauses", Pauses(0.05, 60.0))
+    monkeypatch.setattr(ConnectFailed, "pauses", Pauses(0.025, 60.0))
 
     async def flap() -> None:
         while True:
@@ -218,7 +218,7 @@ async def test_a_server_that_closes_at_once_is_not_hammered(
     begun = time.monotonic()
     async with running(channel(fake, recorder)):
         await until(lambda: fake.counts["ws"] >= 4)
-        assert time.monotonic() - begun > 0.5 * (0.05 + 0.1 + 0.2)
+        assert time.monotonic() - begun > 0.5 * (0.025 + 0.05 + 0.1)
         flapping.cancel()
 
 
@@ -303,7 +303,7 @@ async def test_stopping_is_quick_in_every_state(fake: FakeFeishu, recorder: Reco
         recorder.delay = 30
         await fake.wait_connected()
         pushed = asyncio.create_task(fake.push(message_event("x"), timeout=1.0))
-    await asyncio.sleep(0.3)
+    await asyncio.sleep(0.15)
     before = time.monotonic()
     await feishu.stop_receiving()
     await feishu.close()

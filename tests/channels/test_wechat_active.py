@@ -244,9 +244,8 @@ async def test_half_of_a_part_that_was_sent_makes_it_uncertain(platform: WeChatP
 
 
 async def test_nobody_listens(platform: WeChatPlatform) -> None:
-    async with staged(platform, Stage(), active_send="on") as stage:
+    async with staged(platform, Stage(), active_send="on", api_base_url="http://127.0.0.1:9") as stage:
         message = await heard(platform, stage)
-        stage.channel._api._base = "http://127.0.0.1:9"
         with pytest.raises(SendFailed):
             await stage.channel.send(part(message))
         assert "api-base-url" in stage.channel.health().detail

@@ -20,7 +20,7 @@ from memory.conversation import LaneKey
 from tests.platforms.wechat_platform import AES_KEY, APP_ID, APP_SECRET, TOKEN, WeChatPlatform
 from tests.waiting import until
 
-TIMES = Times(hold=0.4, join=0.3, look=0.01)
+TIMES = Times(hold=0.3, join=0.22, look=0.01)
 MORE, LATER = Texts().get("more"), Texts().get("later")
 
 
@@ -137,7 +137,8 @@ class Stage:
 @contextlib.asynccontextmanager
 async def staged(platform: WeChatPlatform, stage: Stage, times: Times = TIMES, **over: Any) -> AsyncIterator[Stage]:
     """The channel behind the real public listener, with `stage` behind it and `platform` before it."""
-    entry = settings(api_base_url=platform.base, mode="safe" if platform.safe else "plain", **over)
+    own = {"api_base_url": platform.base, "mode": "safe" if platform.safe else "plain", **over}
+    entry = settings(**own)
     stage.channel = WeChatChannel("wechat", entry, stage.accept, stage, Texts().get, times=times)
     app: web.Application = build_public(stage.channel.routes(), lambda: (200, "ok"), 1 << 20)
     listener = Listener(app, "127.0.0.1", 0, grace=0.1)
