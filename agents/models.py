@@ -2,7 +2,9 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol, Self
 
 from agents.demo_model import DemoClient
@@ -10,11 +12,13 @@ from agents.listener import Listener
 from agents.model import (
     Completion,
     ModelClient,
+    ModelError,
     ModelMisconfigured,
     ModelRequest,
     ModelSettings,
     ModelTimeout,
     ModelUnavailable,
+    OddAnswer,
 )
 
 _log = logging.getLogger("sanqiao.model")
@@ -38,6 +42,65 @@ def _client(settings: ModelSettings) -> OwnedClient:
     from agents.openai_client import OpenAIClient
 
     return OpenAIClient(settings)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelHealth:
+    """How a model is: `ok`, a detail for admins (Chinese, no secret), and since when (unix seconds)."""
+
+    ok: bool
+    detail: str
+    since: float
+
+
+class WatchedClient:
+    """A client that remembers how its last answers went: not well after `FAILURES` in a row, or one wrong setting."""
+
+    FAILURES = 3
+
+    def __init__(self, client: OwnedClient, clock: Callable[[], float] = time.time) -> None:
+        self._client = client
+        self._clock = clock
+        self._failures = 0
+        self.health = ModelHealth(True, "正常", clock())
+
+    @property
+    def settings(self) -> ModelSettings:
+        """The entry this client was made from."""
+        return self._client.settings
+
+    async def complete(
+        self, request: ModelRequest, on_text: Callable[[str], None], *, within: float | None = None
+    ) -> Completion:
+        """See ModelClient."""
+        try:
+            completion = await self._client.complete(request, on_text, within=within)
+        except (ModelUnavailable, ModelTimeout, ModelMisconfigured, OddAnswer) as error:
+            self._failures += 1
+            if self._failures >= self.FAILURES or isinstance(error, ModelMisconfigured):
+                since = self._clock() if self.health.ok else self.health.since
+                self.health = ModelHealth(False, f"{_REMEDIES[_kind(error)]}（{error}）", since)
+            raise
+        self._failures = 0
+        if not self.health.ok:
+            self.health = ModelHealth(True, "正常", self._clock())
+        return completion
+
+    async def retire(self) -> None:
+        """See OwnedClient."""
+        await self._client.retire()
+
+
+_REMEDIES = {
+    ModelMisconfigured: "请检查 base-url、api-key 和 model",
+    ModelTimeout: "没有及时回答；请检查模型服务，或加大 timeout",
+    ModelUnavailable: "无法访问；请检查 base-url、网络和模型服务",
+    OddAnswer: "回答不是预期的形式；请检查 base-url 和 model",
+}
+
+
+def _kind(error: ModelError) -> type[ModelError]:
+    return next(kind for kind in _REMEDIES if isinstance(error, kind))
 
 
 class FallbackClient:
@@ -83,7 +146,7 @@ class Models:
     thread (`renew` does so).
     """
 
-    def __init__(self, settings: Mapping[str, ModelSettings], kept: Mapping[str, OwnedClient] | None = None) -> None:
+    def __init__(self, settings: Mapping[str, ModelSettings], kept: Mapping[str, WatchedClient] | None = None) -> None:
         """`kept` are clients to be used for names whose settings are unchanged. Raises UnknownModel."""
         kept = kept or {}
         for name, entry in settings.items():
@@ -93,7 +156,7 @@ class Models:
                         f"models.{name}.fallback: 没有名为 {other} 的模型；请在 models 里添加或从这里去掉"
                     )
         self._own = {
-            name: kept[name] if name in kept and kept[name].settings == entry else _client(entry)
+            name: kept[name] if name in kept and kept[name].settings == entry else WatchedClient(_client(entry))
             for name, entry in settings.items()
         }
         self._asked = {name: self._with_fallbacks(name, entry) for name, entry in settings.items()}
@@ -110,6 +173,10 @@ class Models:
             return self._asked[name]
         except KeyError:
             raise UnknownModel(f"models: 没有名为 {name} 的模型") from None
+
+    def health(self) -> dict[str, ModelHealth]:
+        """How each model is, as far as it was asked."""
+        return {name: client.health for name, client in self._own.items()}
 
     def __contains__(self, name: object) -> bool:
         return name in self._asked

@@ -25,14 +25,14 @@ from gateway.live_settings import LiveSettings
 from gateway.logs import log_failure
 from gateway.outbox import Outbox
 from gateway.owed_turns import OwedTurns
-from gateway.parts import Parts
+from gateway.parts import Parts as AnswerParts
 from gateway.pipeline import Pipeline
 from gateway.removed import Removed
 from gateway.server import Listener, build_public
 from gateway.settings import Settings
 from gateway.shelf import InboxShelf
 from gateway.snapshot import Snapshots
-from gateway.status import is_degraded, metrics, status
+from gateway.status import Parts, metrics, status
 from gateway.summaries import Summaries
 from gateway.tool_calls import Desk
 from gateway.window_view import window_view
@@ -50,6 +50,7 @@ _CHANNEL_PAUSE_SECONDS = 5.0
 _WRITE_AGAIN_SECONDS = 5.0
 _LINK_SECONDS = 600.0
 _CLOSE_SECONDS = 5.0
+_LOOK_SECONDS = 2.0
 _SUMMARY_SECONDS = 3.0  # a summary that is not ready by then is made after a later answer
 
 
@@ -69,6 +70,7 @@ class App:
         self._clock = clock
         self._rng = rng or random.SystemRandom()
         self._state = "starting"
+        self._lost = False
         self._tasks: asyncio.TaskGroup
         self._background: list[asyncio.Task[None]] = []
         self._listeners: list[Listener] = []
@@ -78,7 +80,7 @@ class App:
         schema = inbox.SCHEMA + conversation_index.SCHEMA + owed_turns.SCHEMA
         self._database = Database(workspace / "gateway.db", schema)
         self._inbox = Inbox(self._database)
-        parts = Parts(self._database)
+        parts = AnswerParts(self._database)
         self._memory = Memory(
             workspace,
             durability=settings.memory.durability,
@@ -160,6 +162,7 @@ class App:
             self.live.watch(),
             self._keep_house(),
             self._keep_writing(),
+            self._watch_workspace(),
             *map(self._run_channel, self._channels.values()),
         ]
         self._background = [self._spawn(work) for work in background]
@@ -232,6 +235,19 @@ class App:
                 log_failure(log, "housekeeping failed", error)
             await asyncio.sleep(_HOUSEKEEPING_SECONDS)
 
+    async def _watch_workspace(self) -> None:
+        """Takes nothing more while the workspace is not there: what was stored into thin air would be lost."""
+        while True:
+            await asyncio.sleep(_LOOK_SECONDS)
+            lost = not await asyncio.to_thread(self._lock.held)
+            if lost and not self._lost:
+                log.error("workspace gone path=%s 工作区已被移走、替换或删除，暂不接收消息", self._workspace)
+                self._pipeline.intake.close()
+            elif self._lost and not lost:
+                log.info("workspace back path=%s", self._workspace)
+                self._pipeline.intake.open()
+            self._lost = lost
+
     async def _keep_writing(self) -> None:
         """Writes into conversation files what they could not take before."""
         while True:
@@ -259,7 +275,11 @@ class App:
     def _health(self) -> tuple[int, str]:
         if self._state != "ready":
             return 503, self._state
-        return 200, "degraded" if is_degraded(self._channels, self.live, self._memory) else "ok"
+        return 200, "degraded" if self._parts().degraded else "ok"
+
+    def _parts(self) -> Parts:
+        trouble = "工作区已被移走、替换或删除；请放回原处，或重新启动" if self._lost else self._database.trouble
+        return Parts(self._channels, self.live, self._memory, self._snapshots.now().models, trouble)
 
     # ---- what the console asks
 
@@ -297,7 +317,7 @@ class App:
 
     async def status(self) -> Mapping[str, Any]:
         """How the gateway is."""
-        return await status(self._channels, self.live, self._inbox, self._pipeline.lanes, self._memory)
+        return await status(self._parts(), self._inbox, self._pipeline.lanes)
 
     async def forget(self, user: str) -> Removed:
         """Removes every trace of one person. Raises StoreError, sqlite3.Error."""

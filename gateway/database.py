@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 import queue
 import sqlite3
 import threading
@@ -9,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
+
+log = logging.getLogger("sanqiao.database")
 
 T = TypeVar("T")
 _BATCH = 500
@@ -38,6 +41,9 @@ class Database:
         self._thread = threading.Thread(target=self._serve, name="database", daemon=True)
         self._started = threading.Event()
         self._failure: BaseException | None = None
+        self._changes = 0
+        self.trouble = ""
+        """Why nothing can be written at the moment (Chinese, for admins); "" while all is well."""
 
     def open(self) -> None:
         """Opens the file and makes what is missing in it. Blocking; raises sqlite3.Error or OSError."""
@@ -83,10 +89,21 @@ class Database:
             while going_on:
                 batch, going_on = self._next_batch()
                 if batch:
-                    _run_batch(connection, [job for job in batch if not job.alone])
+                    self._note(connection, _run_batch(connection, [job for job in batch if not job.alone]))
                     _run_alone(connection, [job for job in batch if job.alone])
             with contextlib.suppress(sqlite3.Error):
                 connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    def _note(self, connection: sqlite3.Connection, error: sqlite3.Error | None) -> None:
+        """What the last batch says of the file: only one that wrote something shows that writing works again."""
+        if error is not None:
+            if not self.trouble:
+                log.error("database cannot write path=%s reason=%s", self._path, error)
+            self.trouble = f"{self._path} 无法写入（{error}）；请检查磁盘空间和权限"
+        elif self.trouble and connection.total_changes > self._changes:
+            log.info("database writes again path=%s", self._path)
+            self.trouble = ""
+        self._changes = connection.total_changes
 
     def _connect(self) -> sqlite3.Connection:
         self._path.touch(mode=0o600)
@@ -125,7 +142,9 @@ class Database:
         return batch, False
 
 
-def _run_batch(connection: sqlite3.Connection, batch: list[_Job]) -> None:
+def _run_batch(connection: sqlite3.Connection, batch: list[_Job]) -> sqlite3.Error | None:
+    """Runs and commits the jobs; returns what kept them from the disk, if anything did."""
+    failure: sqlite3.Error | None = None
     try:
         connection.execute("BEGIN")
         for job in batch:
@@ -136,7 +155,11 @@ def _run_batch(connection: sqlite3.Connection, batch: list[_Job]) -> None:
             connection.execute("ROLLBACK")
         for job in batch:
             job.error = job.error or error
+        failure = error
+    # A full disk may show at one job's statement already, and that job's savepoint is all that is undone.
+    failure = failure or next((job.error for job in batch if isinstance(job.error, sqlite3.OperationalError)), None)
     _hand_over(batch)
+    return failure
 
 
 def _run_alone(connection: sqlite3.Connection, jobs: list[_Job]) -> None:

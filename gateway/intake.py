@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from channels.message import Admission, GatewayClosed, InboundMessage, Notice
+from channels.text import is_blank
 from gateway.commands import parse
 from gateway.inbox import Duplicate, Inbox, Stored
 from gateway.lanes import RATE_LIMITED, Waiting
@@ -88,7 +89,8 @@ class Intake:
         text = storable(message.text)
         if len(text.encode()) > self._snapshots.now().settings.limits.max_text_bytes:
             return replace(message, text="", notice=Notice.TOO_LONG)
-        return replace(message, text=text, name=storable(message.name))
+        notice = message.notice or (Notice.EMPTY if is_blank(text) else None)
+        return replace(message, text=text, name=storable(message.name), notice=notice)
 
     def examine(self, stored: Stored, *, fresh: bool = False) -> Waiting:
         """What a message is: something to refuse, a command, or talk. Only a fresh one counts for the rate."""

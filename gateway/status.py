@@ -1,55 +1,78 @@
 """How the gateway is, for admins: channels, models, memory, queue, configuration."""
 
+import sqlite3
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from channels.channel import Channel
+from agents.models import ModelHealth, Models
+from channels.channel import Channel, Health
 from gateway.inbox import Inbox
 from gateway.lanes import Lanes
 from gateway.live_settings import LiveSettings
 from memory.memory import Memory
 
 
-def is_degraded(channels: Mapping[str, Channel], live: LiveSettings, memory: Memory) -> bool:
-    """Whether something needs an admin: a channel, Redis or files that are not well, or a broken configuration file."""
-    well = (
-        memory.redis().state != "down"
-        and memory.files_well()
-        and all(channel.health().ok for channel in channels.values())
-    )
-    return bool(live.problems) or not well
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What the state of the gateway is made of."""
+
+    channels: Mapping[str, Channel]
+    live: LiveSettings
+    memory: Memory
+    models: Models
+    trouble: str
+    """Why nothing can be stored at the moment (Chinese, for admins); "" while all is well."""
+
+    @property
+    def degraded(self) -> bool:
+        """Whether something needs an admin: a channel, a model, Redis, files or the inbox, or a broken configuration."""
+        well = (
+            not self.trouble
+            and self.memory.redis().state != "down"
+            and self.memory.files_well()
+            and all(channel.health().ok for channel in self.channels.values())
+            and all(health.ok for health in self.models.health().values())
+        )
+        return bool(self.live.problems) or not well
 
 
-async def status(
-    channels: Mapping[str, Channel], live: LiveSettings, inbox: Inbox, lanes: Lanes, memory: Memory
-) -> dict[str, Any]:
+async def status(parts: Parts, inbox: Inbox, lanes: Lanes) -> dict[str, Any]:
     """The form of ``GET /api/status``: no secret, no id of a user."""
-    settings = live.current
-    counts = await inbox.counts()
-    redis = memory.redis()
+    live = parts.live
+    redis = parts.memory.redis()
     return {
-        "status": "degraded" if is_degraded(channels, live, memory) else "ok",
-        "channels": {name: _channel(channel) for name, channel in channels.items()},
-        "models": {
-            name: {"provider": model.provider, "model": "demo" if model.provider == "demo" else model.model}
-            for name, model in settings.models.items()
-        },
-        "demo": any(model.provider == "demo" for model in settings.models.values()),
+        "status": "degraded" if parts.degraded else "ok",
+        "channels": {name: _health(channel.health()) for name, channel in parts.channels.items()},
+        "models": {name: _model(name, parts) for name in live.current.models},
+        "demo": any(model.provider == "demo" for model in live.current.models.values()),
         "redis": {"state": redis.state, "cooldown_left": redis.cooldown_left, "remedy": redis.remedy},
-        "memory": asdict(memory.files()),
+        "memory": asdict(parts.memory.files()),
         "long_term": {"state": "off"},
-        "queue": {**counts, "lanes": len(lanes)},
+        "inbox": {"state": "failing" if parts.trouble else "ok", "detail": parts.trouble},
+        "queue": {**await _counts(inbox), "lanes": len(lanes)},
         "config": {
             "problems": [str(problem) for problem in live.problems],
             "waiting_for_restart": list(live.waiting),
-            "notes": list(settings.notes),
+            "notes": list(live.current.notes),
         },
     }
 
 
-def _channel(channel: Channel) -> dict[str, Any]:
-    health = channel.health()
+async def _counts(inbox: Inbox) -> dict[str, int | None]:
+    try:
+        return dict(await inbox.counts())
+    except sqlite3.Error:  # then `inbox` says why
+        return {"waiting": None, "unsent": None}
+
+
+def _model(name: str, parts: Parts) -> dict[str, Any]:
+    settings, health = parts.live.current.models[name], parts.models.health().get(name)
+    shown = {"provider": settings.provider, "model": "demo" if settings.provider == "demo" else settings.model}
+    return shown | (_health(health) if health else {})
+
+
+def _health(health: Health | ModelHealth) -> dict[str, Any]:
     return {"ok": health.ok, "detail": health.detail, "since": health.since}
 
 

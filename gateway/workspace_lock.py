@@ -63,6 +63,17 @@ class WorkspaceLock:
             raise WorkspaceError(f"工作区 {self._workspace} 无法加锁（{error.strerror}）；请换到本地磁盘") from error
         self._file = file
 
+    def held(self) -> bool:
+        """Whether the workspace at the path is still the one that was locked: not moved away, replaced or removed."""
+        if self._file is None:
+            return False
+        try:
+            found = os.stat(_path(self._workspace), follow_symlinks=False)
+        except OSError:
+            return False
+        mine = os.fstat(self._file)
+        return (found.st_dev, found.st_ino) == (mine.st_dev, mine.st_ino)
+
     def release(self) -> None:
         """Gives the lock back. The file stays: to remove it would let two processes lock two files of one name."""
         if self._file is not None:
