@@ -1,19 +1,26 @@
 """``python -m gateway``: the guard against shadowed packages first, then the command line."""
 
+import io
 import sys
 
 
 def main() -> int:
     """Runs the command line; returns the exit code (0 ok, 1 found problems, 2 cannot run)."""
-    from gateway.shadow import shadowed
+    try:
+        for stream in (sys.stdin, sys.stdout, sys.stderr):
+            if isinstance(stream, io.TextIOWrapper):
+                stream.reconfigure(errors="replace")  # in a terminal that knows no Chinese, better ? than a traceback
+        from gateway.shadow import shadowed
 
-    problem = shadowed()
-    if problem:
-        print(problem, file=sys.stderr)
-        return 2
-    from gateway.cli import run_command
+        problem = shadowed()
+        if problem:
+            print(problem, file=sys.stderr)
+            return 2
+        from gateway.cli import run_command
 
-    return run_command(sys.argv[1:])
+        return run_command(sys.argv[1:])
+    except KeyboardInterrupt:
+        return 0
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ import asyncio
 import json
 import os
 import sqlite3
+import stat
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ from gateway.live_settings import LiveSettings
 from gateway.problems import ConfigProblems
 from gateway.server import ListenFailed
 from gateway.settings import load_settings
+from gateway.terminal_text import printable
 from gateway.workspace_lock import WorkspaceError
 from memory.errors import StoreError
 
@@ -62,7 +64,7 @@ def _explain(error: BaseException, form: str) -> None:
 
 
 def _with_settings(args: argparse.Namespace, live: LiveSettings) -> int:
-    args.workspace.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _private(args.workspace)
     match args.command:
         case "run":
             from gateway.serving import serve
@@ -86,6 +88,22 @@ def _with_settings(args: argparse.Namespace, live: LiveSettings) -> int:
             return asyncio.run(_conversations(args))
 
 
+def _private(workspace: Path) -> None:
+    """Makes the folder, for its owner only; one that others may enter is closed to them, or remarked. Raises OSError."""
+    workspace.mkdir(mode=0o700, parents=True, exist_ok=True)
+    mode = workspace.stat().st_mode
+    if not mode & 0o077:
+        return
+    try:
+        if mode & stat.S_ISVTX:
+            raise PermissionError  # a folder for everybody, such as /tmp: not ours to close
+        workspace.chmod(stat.S_IMODE(mode) & ~0o077)
+    except OSError:
+        print(
+            f"工作目录 {workspace} 允许其他用户进入，没能改为 0700；请换一个目录，或由其所有者修改权限", file=sys.stderr
+        )
+
+
 async def _window(args: argparse.Namespace, live: LiveSettings) -> int:
     from gateway.snapshot import Snapshots
     from gateway.window_view import as_text, window_view
@@ -106,7 +124,7 @@ async def _window(args: argparse.Namespace, live: LiveSettings) -> int:
     if view is None:
         print(f"没有会话 {conversation}；用 conversations 查看有哪些会话", file=sys.stderr)
         return 2
-    print(json.dumps(view, ensure_ascii=False, indent=2) if args.json else as_text(view))
+    print(printable(json.dumps(view, ensure_ascii=False, indent=2) if args.json else as_text(view)))
     return 0
 
 
@@ -124,11 +142,11 @@ async def _conversations(args: argparse.Namespace) -> int:
         if args.user in (None, info.id.lane.user) and args.channel in (None, info.id.lane.channel)
     ]
     if args.json:
-        rows = [{"id": str(i.id), "turns": i.items, "last": i.last, "bytes": i.bytes} for i in shown]
-        print(json.dumps({"conversations": rows}, ensure_ascii=False, indent=2))
+        rows = [{"id": str(i.id), "turns": i.turns, "last": i.last, "bytes": i.bytes} for i in shown]
+        print(printable(json.dumps({"conversations": rows}, ensure_ascii=False, indent=2)))
     else:
         for info in shown:
-            print(f"{info.id}  {info.items} 条  {info.last}  {info.bytes} 字节")
+            print(printable(f"{info.id}  {info.turns} 条  {info.last}  {info.bytes} 字节"))
         print(f"共 {len(shown)} 个会话")
     return 0
 

@@ -143,7 +143,7 @@ class ConversationIndex:
         """Writes what the files were like; not of those whose person was forgotten since they were read."""
         passed = self._memory.generations.passed
         rows = [
-            (str(i.id), i.id.lane.user, i.id.lane.channel, i.items, i.last, i.bytes, entries.get(i.id, ""))
+            (str(i.id), i.id.lane.user, i.id.lane.channel, i.turns, i.last, i.bytes, entries.get(i.id, ""))
             for i in infos
             if not passed(generation, i.id.lane.user)
         ]

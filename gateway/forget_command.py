@@ -16,7 +16,7 @@ from gateway.inbox import Inbox
 from gateway.live_settings import LiveSettings
 from gateway.owed_turns import OwedTurns
 from gateway.removed import Removed
-from gateway.running import running_console
+from gateway.running import refused, running_console
 from gateway.workspace_lock import WorkspaceBusy, WorkspaceLock
 from memory.conversation import PERSON
 from memory.errors import StoreError
@@ -73,7 +73,7 @@ async def _through_gateway(live: LiveSettings, workspace: Path, user: str) -> in
             if response.status == 200:
                 answer = await response.json()
                 return _told(user, str(answer["removed"]), bool(answer["found"]))
-            problem = f"正在运行的网关没有接受（HTTP {response.status}）；请检查 console.token 与网关的日志"
+            problem = await refused(response)
     except (aiohttp.ClientError, TimeoutError):
         problem = f"工作目录正被另一个网关使用，而它的控制台 {url} 无法访问；请打开 console，或先停止网关"
     print(problem, file=sys.stderr)

@@ -11,8 +11,9 @@ from gateway import conversation_index, inbox, logs, owed_turns
 from gateway.database import Database
 from gateway.live_settings import LiveSettings
 from gateway.owed_turns import OwedTurns
-from gateway.running import running_console
+from gateway.running import refused, running_console
 from gateway.sections import LogSettings
+from gateway.terminal_text import printable
 from gateway.workspace_lock import WorkspaceBusy, WorkspaceLock
 from memory.conversation import ConversationId, InvalidId
 from memory.errors import StoreError
@@ -42,7 +43,7 @@ async def repair(live: LiveSettings, workspace: Path, names: Sequence[str]) -> i
         return 2
     finally:
         lock.release()
-    print("\n".join(report(found, every=bool(conversations))))
+    print(printable("\n".join(report(found, every=bool(conversations)))))
     return int(any(each.lost for each in found))
 
 
@@ -68,9 +69,9 @@ async def _through_gateway(live: LiveSettings, workspace: Path, names: Sequence[
         async with console.session() as session, session.post(url, json=body, timeout=timeout) as response:
             if response.status == 200:
                 answer = await response.json()
-                print("\n".join(answer["lines"]))
+                print(printable("\n".join(answer["lines"])))
                 return int(answer["lost"])
-            problem = f"正在运行的网关没有接受（HTTP {response.status}）；请检查 console.token 与网关的日志"
+            problem = await refused(response)
     except (aiohttp.ClientError, TimeoutError):
         problem = f"工作目录正被另一个网关使用，而它的控制台 {url} 无法访问；请打开 console，或先停止网关"
     print(problem, file=sys.stderr)

@@ -8,6 +8,8 @@ import aiohttp
 
 from gateway.live_settings import LiveSettings
 
+_LONGEST = 300
+
 
 @dataclass(frozen=True, slots=True)
 class RunningConsole:
@@ -35,3 +37,16 @@ async def running_console(live: LiveSettings, workspace: Path) -> RunningConsole
         kept = workspace / "console-token"
         token = (await asyncio.to_thread(kept.read_text)).strip() if await asyncio.to_thread(kept.exists) else ""
     return RunningConsole(console.host, console.port, token)
+
+
+async def refused(response: aiohttp.ClientResponse) -> str:
+    """Why the console did not do what it was asked, and the remedy (Chinese), for an answer other than 200."""
+    if response.status == 401:
+        return "正在运行的网关不认这个令牌（HTTP 401）；请检查 console.token，或工作目录的 console-token"
+    if response.status == 429:
+        return "从这台机器登录失败的次数太多（HTTP 429）；请一分钟后再试，并检查 console.token 是否与网关启动时相同"
+    try:
+        said = str((await response.json())["error"])
+    except (aiohttp.ClientError, ValueError, KeyError, TypeError):
+        said = "请检查 console 的地址与网关的日志"
+    return f"正在运行的网关没有接受（HTTP {response.status}）：{said[:_LONGEST]}"

@@ -4,6 +4,7 @@ pip overwrites a package of the same name without a warning, and an installed on
 first import from it then fails with a riddle. Run before anything of ours but this is imported.
 """
 
+import sys
 from importlib.machinery import ModuleSpec
 from importlib.metadata import Distribution, distributions
 from importlib.util import find_spec
@@ -22,6 +23,9 @@ def shadowed(root: Path | None = None) -> str | None:
     for name in NAMES:
         place = _place(find_spec(name))
         if place != root / name:
+            here = Path.cwd()
+            if place is not None and place.parent == here:
+                return _folder_message(name, here)
             owner = _owner(name, place.parent) if place else None
             return _message(name, owner or (str(place) if place else "未找到"))
         owner = _owner(name, root)
@@ -34,9 +38,17 @@ def _message(name: str, owner: str) -> str:
     return f"此环境中另有名为 {name} 的包（{owner}），与本程序冲突；请把本程序装到单独的虚拟环境"
 
 
+def _folder_message(name: str, here: Path) -> str:
+    command = Path(sys.executable).parent / "sanqiao"
+    remedy = str(command) if command.exists() else ".venv/bin/sanqiao"
+    return f"当前目录 {here} 里有名为 {name} 的文件夹，挡住了本程序的包；请换一个目录运行，或使用 {remedy}"
+
+
 def _place(spec: ModuleSpec | None) -> Path | None:
-    if spec is None or spec.origin is None:
+    if spec is None:
         return None
+    if spec.origin is None:  # a folder without __init__.py is a package too
+        return next((Path(each).resolve() for each in spec.submodule_search_locations or ()), None)
     return Path(spec.origin).resolve().parent
 
 

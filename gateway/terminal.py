@@ -1,9 +1,11 @@
 """``chat``: the same pipeline in the terminal; through the running gateway where one owns the workspace."""
 
 import asyncio
+import contextlib
 import getpass
 import json
 import sys
+import threading
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -13,8 +15,9 @@ from channels.message import Answered, Delta, Failed, Routed, Shown
 from gateway import logs
 from gateway.app import App
 from gateway.live_settings import LiveSettings
-from gateway.running import running_console
+from gateway.running import refused, running_console
 from gateway.sections import LogSettings
+from gateway.terminal_text import printable
 from gateway.workspace_lock import WorkspaceBusy
 
 Ask = Callable[[str], AsyncIterator[Shown]]
@@ -47,12 +50,43 @@ async def _converse(ask: Ask, message: str | None) -> int:
     print("输入要问的话，/help 查看命令，Ctrl-D 退出。")
     while True:
         try:
-            text = await asyncio.to_thread(input, "你：")
+            text = await _typed("你：")
         except EOFError:
             print()
             return 0
         if text.strip():
             await _show(ask(text))
+
+
+async def _typed(prompt: str) -> str:
+    """A line that a person types. Raises EOFError.
+
+    From a terminal it is read in a thread that nothing waits for, since Ctrl-C does not wake ``input`` there. A pipe
+    ends by itself, and its reader must not be left behind: it holds the lock of `sys.stdin`.
+    """
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        return await asyncio.to_thread(input, prompt)
+    loop = asyncio.get_running_loop()
+    line: asyncio.Future[str] = loop.create_future()
+
+    def put(result: str | None) -> None:
+        if line.done():
+            return
+        if result is None:
+            line.set_exception(EOFError())
+        else:
+            line.set_result(result)
+
+    def read() -> None:
+        try:
+            result = input(prompt)
+        except (EOFError, OSError, ValueError):  # ended, or closed under us
+            result = None
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(put, result)
+
+    threading.Thread(target=read, name="typed", daemon=True).start()
+    return await line
 
 
 async def _show(events: AsyncIterator[Shown]) -> int:
@@ -61,15 +95,15 @@ async def _show(events: AsyncIterator[Shown]) -> int:
     async for event in events:
         match event:
             case Routed(agent, reason):
-                print(f"[{agent} · {reason}]", file=sys.stderr)
+                print(printable(f"[{agent} · {reason}]"), file=sys.stderr)
             case Delta(text):
                 streamed += text
-                print(text, end="", flush=True)
+                print(printable(text), end="", flush=True)
             case Answered(text):
-                print(text.removeprefix(streamed) if text.startswith(streamed) else f"\n{text}")
+                print(printable(text.removeprefix(streamed) if text.startswith(streamed) else f"\n{text}"))
                 return 0
             case Failed(text):
-                print(text)
+                print(printable(text))
                 return 1
     return 1
 
@@ -85,7 +119,7 @@ async def _through_gateway(
             body = {"user": user, "text": text, "agent": agent}
             async with session.post(url, json=body) as response:
                 if response.status != 200:
-                    yield Failed(f"正在运行的网关没有接受（HTTP {response.status}）；请检查 console.token")
+                    yield Failed(await refused(response))
                     return
                 async for event in _events(response):
                     yield event

@@ -374,8 +374,9 @@ class Memory:
             info = None
         if not owed:
             return info
-        info = info or FileInfo(id=conversation, items=0, last="", bytes=0)
-        return replace(info, items=info.items + len(owed), last=owed[-1].at)
+        info = info or FileInfo(id=conversation, turns=0, last="", bytes=0)
+        more = sum(turn.role is not Role.RESET for turn in owed)
+        return replace(info, turns=info.turns + more, last=owed[-1].at)
 
     async def reset(self, conversation: ConversationId, id: str, at: str, reason: str = "new") -> None:
         """Begins afresh: nothing before is seen by the model again. Does nothing where there is nothing to end."""

@@ -30,10 +30,12 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileInfo:
-    """One conversation file: its id, number of items, time of the last one (ISO 8601, "" if unknown), bytes."""
+    """One conversation file: its id, number of turns (reset marks are none), time of the last item (ISO 8601, "" if
+    unknown), bytes.
+    """
 
     id: ConversationId
-    items: int
+    turns: int
     last: str
     bytes: int
 
@@ -215,8 +217,11 @@ class ConversationStore:
             size = os.fstat(fd).st_size
             with Backwards(fd) as tail:
                 last = next(tail, None)
-        items = 0 if last is None else last.n + 1 if last.n >= 0 else len(self.full(conversation))
-        return FileInfo(id=conversation, items=items, last=last.at if last else "", bytes=size)
+        if last is not None and last.n >= 0 and last.epoch >= 0:
+            turns = max(0, last.n + 1 - last.epoch)
+        else:
+            turns = sum(turn.role is not Role.RESET for turn in self.full(conversation))
+        return FileInfo(id=conversation, turns=turns, last=last.at if last else "", bytes=size)
 
     async def files_of(self, lane: LaneKey) -> list[ConversationId]:
         """The conversations of this lane that have a file, one per agent, by name. Raises StoreError."""

@@ -77,3 +77,17 @@ def test_a_package_of_ours_is_gone(tmp_path: Path, site: Path) -> None:
     (site / "agents" / "__init__.py").unlink()
     (site / "agents").rmdir()
     assert "agents" in guard(site, cwd=tmp_path)
+
+
+@pytest.mark.parametrize("regular", [True, False])
+def test_a_folder_where_one_stands_is_named_with_a_way_round(tmp_path: Path, site: Path, regular: bool) -> None:
+    here = tmp_path / "config"
+    package(here, "agents")
+    if not regular:  # comes before ours only where ours is found by a finder of its own, as an editable install is
+        (here / "agents" / "__init__.py").unlink()
+        (site / "agents" / "__init__.py").unlink()
+    said = guard(here, site, cwd=here)
+    assert f"当前目录 {here} 里有名为 agents 的文件夹" in said
+    assert "换一个目录运行" in said
+    assert "bin/sanqiao" in said
+    assert len(said.splitlines()) == 1

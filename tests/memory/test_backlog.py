@@ -157,7 +157,7 @@ async def test_a_file_that_cannot_be_read_either(
     assert [turn.text for turn in await memory.history(ONE, None, 10)] == words(2)
     info = await memory.info(ONE)
     assert info is not None
-    assert (info.items, info.last) == (2, AT)
+    assert (info.turns, info.last) == (2, AT)
     monkeypatch.undo()
     await talk(memory, 3)
     assert [text for _, text in said(path_in(tmp_path))] == words(1, 2, 3)

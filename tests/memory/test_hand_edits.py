@@ -210,4 +210,4 @@ async def test_a_huge_hand_written_file_stalls_nobody(memory: Memory, tmp_path: 
     assert sorted(took)[len(took) // 2] < 0.2
     info = await memory.info(ONE)
     assert info is not None
-    assert info.items == count + 1
+    assert info.turns == count + 1

@@ -109,7 +109,10 @@ async def test_listing(memory: Memory) -> None:
     await memory.remember(CONVERSATION, talk(1))
     await memory.remember(OTHER, talk(2))
     assert set(await memory.files_of(CONVERSATION.lane)) == {CONVERSATION, OTHER}
-    assert {info.id: info.items for info in await memory.scan()} == {CONVERSATION: 2, OTHER: 4}
+    assert {info.id: info.turns for info in await memory.scan()} == {CONVERSATION: 2, OTHER: 4}
+    await memory.reset(OTHER, "r1", AT)
+    await memory.remember(OTHER, talk(3)[4:])
+    assert {info.id: info.turns for info in await memory.scan()} == {CONVERSATION: 2, OTHER: 6}, "turns, not marks"
 
 
 async def test_another_process_goes_on(tmp_path: Path) -> None:

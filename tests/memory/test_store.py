@@ -383,7 +383,7 @@ async def test_damage_in_the_middle_costs_no_neighbour(store: ConversationStore,
 async def test_one_bad_file_harms_no_other(store: ConversationStore, tmp_path: Path) -> None:
     await store.append(OTHER, [user("q")])
     put(tmp_path, b"\0" * 9)
-    assert [info.items for info in await store.scan()] == [1, 0]
+    assert [info.turns for info in await store.scan()] == [1, 0]
 
 
 # ---- people's edits
@@ -402,7 +402,7 @@ async def test_a_hand_written_file_is_read_then_adopted(store: ConversationStore
     assert [turn.text for turn in await store.history(CONVERSATION, 2, 9)] == SAID[:2]
     info = await store.info(CONVERSATION)
     assert info is not None
-    assert info.items == len(SAID)
+    assert info.turns == len(SAID) - 1, "the mark of a reset is no turn"
     assert path.read_bytes() == HAND.encode(), "reading changes nothing"
     ids = [turn.id for turn in store.full(CONVERSATION)]
     (turn,) = await store.append(CONVERSATION, [user("q")])
@@ -559,10 +559,10 @@ async def test_listing(store: ConversationStore, tmp_path: Path) -> None:
     (path.parent / (path.name + "~")).write_text("backup")
     (tmp_path / "conversations" / "notes.txt").write_text("x")
     assert set(await store.files_of(CONVERSATION.lane)) == {CONVERSATION, OTHER}
-    assert {info.id: info.items for info in await store.scan()} == {CONVERSATION: 2, OTHER: 1, group: 1}
+    assert {info.id: info.turns for info in await store.scan()} == {CONVERSATION: 2, OTHER: 1, group: 1}
     info = await store.info(CONVERSATION)
     assert info is not None
-    assert (info.items, info.last, info.bytes) == (2, AT, path.stat().st_size)
+    assert (info.turns, info.last, info.bytes) == (2, AT, path.stat().st_size)
 
 
 # ---- cost, and several writers

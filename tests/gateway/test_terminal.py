@@ -1,0 +1,217 @@
+"""The command line at a terminal: what others wrote moves no cursor, what goes wrong is one line, Ctrl-C just ends."""
+
+import asyncio
+import contextlib
+import json
+import os
+import pty
+import signal
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import aiohttp
+import pytest
+from aiohttp import web
+from hypothesis import given, strategies
+
+from channels.message import Answered, Delta, Failed, Routed, Shown
+from gateway.cli import run_command
+from gateway.running import refused
+from gateway.terminal import _show
+from gateway.terminal_text import printable
+from memory.memory import Memory
+from tests.memory.pool import AT, CONVERSATION, user
+
+ROOT = Path(__file__).parents[2]
+NASTY = "甲\x1b[2J\x1b]0;t\x07乙\u202e丙\x9b31m\x7f\r丁\ud800"
+
+
+def harmless(text: str) -> bool:
+    return all(each in "\n\t" or (each.isprintable() or (each.isspace() and each not in "\r\x0b\x0c")) for each in text)
+
+
+# ---------------------------------------------------------------- what others wrote
+@given(strategies.text(strategies.characters(codec=None)))
+def test_nothing_that_a_terminal_obeys_is_left(text: str) -> None:
+    shown = printable(text)
+    assert not any((ord(each) < 0x20 and each not in "\n\t") or 0x7F <= ord(each) < 0xA0 for each in shown)
+    assert not set(shown) & set("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u2028\u2029")
+    shown.encode()
+    assert json.loads(printable(json.dumps(text, ensure_ascii=False))) == text, "JSON says the same as before"
+
+
+def test_plain_talk_stays_as_it_is() -> None:
+    text = "你好 👨\u200d👩\u200d👧\n\tif x: {}"
+    assert printable(text) == text
+    assert printable("\x1b[31m\u202e") == "␛[31m\\u202e"
+
+
+async def test_a_streamed_answer_is_shown_harmless(capsys: pytest.CaptureFixture[str]) -> None:
+    async def told(*events: Shown) -> AsyncIterator[Shown]:
+        for each in events:
+            yield each
+
+    assert await _show(told(Routed("a", NASTY), Delta(NASTY), Answered(NASTY + "\n完"))) == 0
+    assert await _show(told(Failed(NASTY))) == 1
+    got = capsys.readouterr()
+    assert harmless(got.out + got.err), repr(got)
+    assert got.out.startswith("甲␛[2J")
+    assert "\n完" in got.out
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    """One conversation with a text that is not to be trusted, and a reset in it."""
+
+    async def fill() -> None:
+        memory = Memory(tmp_path / "workspace")
+        await memory.remember(CONVERSATION, [user("q1", NASTY)])
+        await memory.reset(CONVERSATION, "r1", AT)
+        await memory.remember(CONVERSATION, [user("q2\x1b[2J", NASTY)])
+        await memory.close()
+
+    (tmp_path / "workspace").mkdir(mode=0o700)
+    asyncio.run(fill())
+    return tmp_path / "workspace"
+
+
+def run(workspace: Path, *words: str) -> int:
+    return run_command([*words, "--config", str(ROOT / "config"), "--workspace", str(workspace)])
+
+
+def test_window_and_conversations_are_shown_harmless(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (["window", str(CONVERSATION)], ["window", str(CONVERSATION), "--json"], ["conversations"]):
+        assert run(workspace, *words) == 0
+        out = capsys.readouterr().out
+        assert harmless(out), repr(out)
+        assert "甲" in out or words == ["conversations"]
+
+
+def test_turns_are_counted_and_not_the_marks_between(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(workspace, "conversations", "--json") == 0
+    assert [each["turns"] for each in json.loads(capsys.readouterr().out)["conversations"]] == [2]
+    assert run(workspace, "conversations") == 0
+    assert "  2 条  " in capsys.readouterr().out
+
+
+def test_what_repair_found_is_shown_harmless(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (path,) = (workspace / "conversations").rglob("*.yaml")
+    with path.open("ab") as file:
+        file.write(b"- user: |-\n    \x1b[2J torn")
+    run(workspace, "repair")
+    assert harmless(capsys.readouterr().out)
+
+
+# ---------------------------------------------------------------- the workspace
+def test_a_workspace_is_closed_to_others(workspace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    workspace.chmod(0o755)
+    assert run(workspace, "conversations") == 0
+    assert stat.S_IMODE(workspace.stat().st_mode) == 0o700
+    assert run(tmp_path / "new" / "one", "conversations") == 0
+    assert stat.S_IMODE((tmp_path / "new" / "one").stat().st_mode) == 0o700
+    assert capsys.readouterr().err == ""
+
+
+def test_a_workspace_that_cannot_be_closed_is_remarked(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(path: Path, mode: int) -> None:
+        raise PermissionError(1, "not yours")
+
+    workspace.chmod(0o750)
+    monkeypatch.setattr(Path, "chmod", refuse)
+    assert run(workspace, "conversations") == 0
+    (line,) = capsys.readouterr().err.splitlines()
+    assert str(workspace) in line
+    assert "0700" in line
+
+
+def test_a_folder_for_everybody_is_not_closed(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    workspace.chmod(0o1777)
+    assert run(workspace, "conversations") == 0
+    assert stat.S_IMODE(workspace.stat().st_mode) == 0o1777
+    assert "0700" in capsys.readouterr().err
+
+
+# ---------------------------------------------------------------- a running gateway that refuses
+@pytest.mark.parametrize(
+    ("status", "body", "said"),
+    [
+        (401, "{}", "console.token"),
+        (429, '{"error": "x"}', "一分钟后再试"),
+        (503, '{"error": "网关正在停止\\u001b"}', "网关正在停止"),
+        (502, "<html>", "网关的日志"),
+        (400, "[]", "HTTP 400"),
+    ],
+)
+async def test_a_refusal_is_told_with_its_remedy(status: int, body: str, said: str) -> None:
+    async def handler(request: web.Request) -> web.Response:
+        return web.Response(status=status, text=body, content_type="application/json")
+
+    app = web.Application()
+    app.router.add_get("/", handler)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{site.port}/") as response:
+            text = await refused(response)
+    finally:
+        await runner.cleanup()
+    assert said in text
+    assert f"HTTP {status}" in text
+    assert len(text.splitlines()) == 1
+
+
+# ---------------------------------------------------------------- terminals
+def test_a_terminal_without_chinese_gets_question_marks_and_no_traceback(tmp_path: Path) -> None:
+    places = ["--config", str(ROOT / "config"), "--workspace", str(tmp_path / "w")]
+    done = subprocess.run(
+        [sys.executable, "-m", "gateway", "chat", "--message", "我叫 Wang", *places],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        timeout=50,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert b"Wang" in done.stdout
+    assert b"Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("at_prompt", [False, True])
+def test_ctrl_c_ends_a_chat_at_once_and_quietly(tmp_path: Path, at_prompt: bool) -> None:
+    ours, theirs = pty.openpty()
+    places = ["--config", str(ROOT / "config"), "--workspace", str(tmp_path / "w")]
+    command = [sys.executable, "-m", "gateway", "chat", *places]
+    with subprocess.Popen(command, cwd=ROOT, stdin=theirs, stdout=theirs, stderr=theirs) as process:
+        os.close(theirs)
+        said = b""
+        try:
+            if at_prompt:
+                while "你：".encode() not in said:
+                    said += os.read(ours, 4096)
+            else:  # our modules are being imported
+                until_loaded(process.pid, "pydantic_core")
+            process.send_signal(signal.SIGINT)
+            with contextlib.suppress(OSError):  # the terminal is gone with the process
+                while more := os.read(ours, 4096):
+                    said += more
+            assert process.wait(10) == 0
+        finally:
+            process.kill()
+            os.close(ours)
+    assert b"Traceback" not in said, said.decode(errors="replace")
+
+
+def until_loaded(pid: int, library: str) -> None:
+    for _ in range(2000):
+        if library in Path(f"/proc/{pid}/maps").read_text():
+            return
+        time.sleep(0.01)
+    raise AssertionError(f"{library} is not loaded after 20 s")
