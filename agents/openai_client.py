@@ -195,11 +195,11 @@ class OpenAIClient:
     async def _try(self, request: ModelRequest, listener: Listener, deadline: float) -> Completion:
         """One request. Raises ModelError, and _KeyRefused when the server does not know a key that can be left out."""
         loop = asyncio.get_running_loop()
-        reader, thinking = AnswerReader(), ThinkFilter()
+        reader, thinking, dialect = AnswerReader(), ThinkFilter(), self._dialect
         try:
             async with (
                 asyncio.timeout_at(min(deadline, loop.time() + self._settings.timeout)) as silence,
-                aclosing(self._chunks(request)) as chunks,
+                aclosing(self._chunks(request, dialect)) as chunks,
             ):
                 async for chunk in chunks:
                     listener(thinking.feed(reader.add(chunk)))
@@ -209,7 +209,7 @@ class OpenAIClient:
             if not reader.finish:
                 raise ModelTimeout(f"{self._settings.model}: no answer in time (timeout or total-timeout)") from None
         except openai.APIStatusError as error:
-            raise self._refused(error) from None
+            raise self._refused(error, dialect) from None
         except openai.APIConnectionError as error:
             # Without time-outs of its own the SDK says APITimeoutError when the server hangs up.
             raise ModelBusy(f"{self._settings.model}: no connection ({type(error.__cause__).__name__})") from None
@@ -222,7 +222,7 @@ class OpenAIClient:
             raise OddAnswer(f"{self._settings.model}: the answer is no JSON; check base-url") from None
         return self._completion(reader, thinking, listener)
 
-    async def _chunks(self, request: ModelRequest) -> AsyncGenerator[object, None]:
+    async def _chunks(self, request: ModelRequest, dialect: Dialect) -> AsyncGenerator[object, None]:
         """The parsed chunks of one answer; of a server that does not stream, the whole answer as one."""
         sdk = await self._opened()
         async with self._beginning:
@@ -230,7 +230,7 @@ class OpenAIClient:
         stream = await sdk.post(
             "/chat/completions",
             cast_to=object,
-            body=body(request, self._settings, self._dialect),
+            body=body(request, self._settings, dialect),
             stream=True,
             stream_cls=AsyncStream[object],
         )
@@ -262,9 +262,9 @@ class OpenAIClient:
         finish = "tool_calls" if calls else "length" if reader.finish in _CUT else "stop"
         return Completion(text=thinking.text, model=model, usage=reader.usage, finish=finish, tool_calls=calls)
 
-    def _refused(self, error: openai.APIStatusError) -> Exception:
+    def _refused(self, error: openai.APIStatusError, spoken: Dialect) -> Exception:
         reason = error.response.text[:_MOST_REASON]
-        dialect = self._dialect.after_refusal(reason) if error.status_code in (400, 422) else None
+        dialect = spoken.after_refusal(reason) if error.status_code in (400, 422) else None
         if dialect is not None:
             return _KeyRefused(dialect)
         wait = retry_after(error.response.headers, datetime.now(UTC))

@@ -4,6 +4,7 @@ https://platform.openai.com/docs/api-reference/chat, and what compatible servers
 """
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Self
@@ -11,6 +12,14 @@ from typing import Self
 from agents.model import ChatMessage, ModelRequest, ModelSettings, OddAnswer, TokenUsage
 from memory.conversation import ToolCall
 from memory.sanitise import storable
+
+# How servers say that a model takes no tools: Ollama, vLLM without --enable-auto-tool-choice, those that do not know
+# the key. A complaint about the messages of a tool run is none of these.
+_NO_TOOLS = re.compile(
+    r"not support (?:tool|function)|tool choice requires|tool-call-parser|tools?\W+(?:is|are) not supported"
+    r"|(?:unrecognized|unknown|unsupported|unexpected|extra)\b[^.{}]{0,60}\btools\b",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +29,7 @@ class Dialect:
     usage_in_stream: bool = True
     temperature: bool = True
     output_key: str = "max_tokens"
+    tools: bool = True
 
     def after_refusal(self, reason: str) -> Self | None:
         """What to send instead, when the server's `reason` names a key that can be done without; else None."""
@@ -29,6 +39,8 @@ class Dialect:
             return replace(self, output_key="max_completion_tokens")
         if self.temperature and "temperature" in reason:
             return replace(self, temperature=False)
+        if self.tools and _NO_TOOLS.search(reason):
+            return replace(self, tools=False)
         return None
 
 
@@ -44,7 +56,7 @@ def body(request: ModelRequest, settings: ModelSettings, dialect: Dialect) -> di
         made["stream_options"] = {"include_usage": True}
     if request.temperature is not None and dialect.temperature:
         made["temperature"] = request.temperature
-    if request.tools:
+    if request.tools and dialect.tools:
         made["tools"] = [
             {
                 "type": "function",

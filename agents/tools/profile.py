@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 from agents.tools.tool import Arguments, BadArguments, CallContext, Tool, ToolError
 from memory.errors import StoreError
-from memory.generations import Forgotten
 from memory.profile import Profile, ProfileTooLarge
 
 _MOST_FIELDS = 20
@@ -31,8 +30,6 @@ async def _update(context: CallContext, arguments: Arguments) -> str:
         profile = await asyncio.to_thread(context.profiles.update, user, fields, context.key, context.generation)
     except ProfileTooLarge as error:
         raise BadArguments(str(error)) from None
-    except Forgotten:
-        raise
     except StoreError as error:
         raise ToolError("资料现在写不了，没有记下") from error
     return f"已更新。{_told(profile)}"

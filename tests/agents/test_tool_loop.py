@@ -24,6 +24,7 @@ from agents.model import (
 from agents.tool_loop import BROKEN_OFF, CALLS, MAX_RESULT, ROUNDS, Round, ToolLoop
 from agents.tools.jobs import JobBoard
 from agents.tools.tool import Arguments, CallContext, Tool, ToolError
+from agents.wire import Dialect, body
 from memory.conversation import ConversationId, Role, ToolCall
 from memory.profile import Profiles
 
@@ -372,3 +373,33 @@ def test_a_tool_is_what_the_model_is_told() -> None:
     spec = tool("a", echoes).spec
     told: Mapping[str, Any] = json.loads(spec.parameters)
     assert (spec.name, told["type"]) == ("a", "object")
+
+
+@pytest.mark.parametrize(
+    ("reason", "without"),
+    [
+        ('{"error":{"message":"registry.ollama.ai/library/gemma:2b does not support tools"}}', True),
+        ('"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set', True),
+        ("Unrecognized request argument supplied: tools", True),
+        ("This model does not support function calling", True),
+        ('{"detail":[{"type":"extra_forbidden","loc":["body","tools"]}]}', False),
+        ("messages with role 'tool' must be a response to a preceding message with 'tool_calls'", False),
+        ("An assistant message with 'tool_calls' must be followed by tool messages", False),
+        ("maximum context length exceeded", False),
+    ],
+)
+def test_servers_that_take_no_tools_are_known_by_what_they_say(reason: str, without: bool) -> None:
+    dialect = Dialect().after_refusal(reason)
+    assert (dialect is not None and not dialect.tools) == without
+    if dialect is not None:
+        spec = tool("a", echoes).spec
+        asked = ModelRequest(messages=REQUEST.messages, tools=(spec,))
+        assert "tools" not in body(asked, ModelSettings(), dialect)
+
+
+def test_arguments_that_are_no_json_are_not_sent_back_to_strict_servers() -> None:
+    messages = tuple(
+        ChatMessage(Role.ASSISTANT, "", (ToolCall("c", "a", written),)) for written in ('{"a": 1}', "{bad", "[1]", "")
+    )
+    sent: Any = body(ModelRequest(messages=messages), ModelSettings(), Dialect())["messages"]
+    assert [each["tool_calls"][0]["function"]["arguments"] for each in sent] == ['{"a": 1}', "{}", "{}", "{}"]
