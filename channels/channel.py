@@ -128,6 +128,10 @@ class Channel(Protocol):
     def name(self) -> str:
         """The entry's name in the config."""
 
+    @property
+    def repeatable(self) -> bool:
+        """Whether a part that is sent twice under one key is shown once: the platform knows the key."""
+
     def parts(self, text: str, notice: str) -> list[str]:
         """An answer (markdown) as the texts this platform is sent one after the other; none is empty.
 

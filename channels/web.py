@@ -111,6 +111,8 @@ class WebChannel:
     for the next event of its answer; `max_readers` how many wait at once.
     """
 
+    repeatable = True
+
     def __init__(
         self,
         name: str,

@@ -181,7 +181,8 @@ class Outbox:
             except (SendError, TimeoutError) as error:
                 pause = min(_FIRST_PAUSE * 2 ** (attempt - 1), _LONGEST_PAUSE)
                 problem = str(error) or "time-out"
-                uncertain += isinstance(error, SendUncertain)
+                cut = isinstance(error, TimeoutError) and not channel.repeatable
+                uncertain += cut or isinstance(error, SendUncertain)
             if uncertain > 1:
                 log.warning("counted as sent entry=%s lane=%s reason=%s", channel.name, part.message.lane, problem)
                 return ""

@@ -27,6 +27,8 @@ _log = logging.getLogger("sanqiao.channels.dingtalk")
 class DingTalkChannel:
     """One entry of kind ``dingtalk``."""
 
+    repeatable = False
+
     def __init__(
         self,
         name: str,

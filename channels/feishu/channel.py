@@ -28,6 +28,8 @@ _log = logging.getLogger("sanqiao.channels.feishu")
 class FeishuChannel:
     """One entry of kind ``feishu``."""
 
+    repeatable = True
+
     def __init__(
         self,
         name: str,

@@ -28,6 +28,8 @@ _MOST_TYPING = 100
 class WeChatChannel:
     """One entry of kind ``wechat``. `times` are how long deliveries are held; `now` counts seconds."""
 
+    repeatable = False
+
     def __init__(
         self,
         name: str,

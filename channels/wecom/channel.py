@@ -30,6 +30,8 @@ _log = logging.getLogger("sanqiao.channels.wecom")
 class WeComBotChannel:
     """One entry of kind ``wecom-bot``, in websocket mode."""
 
+    repeatable = False
+
     def __init__(
         self,
         name: str,

@@ -23,6 +23,7 @@ class Platform:
     """A channel whose sends fail as told, one error each."""
 
     name = "feishu"
+    repeatable = True
 
     def __init__(self) -> None:
         self.errors: list[Exception] = []
@@ -150,6 +151,17 @@ async def test_a_call_that_hangs_is_cut_and_tried_again(inbox: Inbox) -> None:
         bench.platform.hold.set()
         await bench.outbox.drain(5)
     assert bench.platform.sent == ["一"]
+
+
+async def test_a_call_that_is_cut_where_repeats_show_is_repeated_once(inbox: Inbox) -> None:
+    async with asyncio.TaskGroup() as tasks:
+        bench = Bench(inbox, tasks)
+        bench.platform.repeatable = False
+        bench.platform.hold = asyncio.Event()
+        stored = await bench.answer(["一"])
+        await bench.outbox.drain(5)
+    assert len(bench.platform.tried) == 2
+    assert await bench.state(stored) == State.DELIVERED
 
 
 async def test_one_slow_chat_holds_up_no_other(inbox: Inbox) -> None:
