@@ -11,7 +11,7 @@ from agents.tools.job_query import JobQuery, merged, query_of
 from memory.conversation import Role, ToolCall
 
 SIGN = "【演示模型】"
-_HINT = "要接入真实模型，请在 config/gateway.yaml 的 models.main 里填写 base-url、api-key 和 model。"
+_HINT = "要接入真实模型，请在 config/.env 里写 OPENAI_BASE_URL、OPENAI_API_KEY 和 OPENAI_MODEL。"
 _WORD = r"([^\s，。,.!！?？、；;：:]{1,12})"
 
 # What is asked, how it was told, and how it is told back.

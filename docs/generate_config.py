@@ -91,7 +91,7 @@ MEANINGS: Mapping[str, str] = {
     "console.enabled": "是否开启控制台；关闭后网页聊天也不可用",
     "console.host": "监听地址。不是本机回环地址时，须填 `trusted-proxies` 或写 `allow-insecure: true`",
     "console.port": "端口，不能与 `server.port` 相同",
-    "console.token": "登录口令；留空则首次启动时生成，保存在工作目录的 `console-token`",
+    "console.token": "登录令牌；留空则首次启动时生成，保存在工作目录的 `console-token`",
     "console.trusted-proxies": "前面的 TLS 反向代理，IP 或网段；只有来自它们的 `X-Forwarded-*` 才被采信",
     "console.allow-insecure": "允许不经 TLS 对外开放（不建议）",
     "timezone": "存储、日志和按天计数所用的时区",

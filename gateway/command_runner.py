@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from datetime import datetime
 
+from agents.agent import Agent
+from agents.registry import Agents
 from channels.message import InboundMessage
 from gateway.commands import Command
 from gateway.conversation_index import ConversationIndex
@@ -19,6 +21,8 @@ from memory.speaker import label
 _HISTORY_TURNS = 10
 _HISTORY_CHARACTERS = 200
 _LAST_ASKED_TURNS = 100
+_MARKS = ' 。.！!？?「」“”"'
+_LEAST_WORD = 2
 _AUTOMATIC = ("auto", "自动")
 
 
@@ -80,12 +84,8 @@ class CommandRunner:
         if name.lower() in _AUTOMATIC and name not in snapshot.agents:
             await self._states.set(message.lane, LaneState())
             return texts.get("agent-auto")
-        found = [agent for agent in snapshot.agents if agent.name.startswith(name.lower())]
-        if name in snapshot.agents:
-            agent = snapshot.agents.get(name)
-        elif len(found) == 1:
-            agent = found[0]
-        else:
+        agent = _meant(name, snapshot.agents)
+        if agent is None:
             return texts.get("agent-unknown", name=name, agents="、".join(agent.name for agent in snapshot.agents))
         await self._states.set(message.lane, LaneState(agent.name, self._clock(), pinned=True))
         return texts.get("agent-switched", agent=agent.name, description=agent.settings.description)
@@ -146,6 +146,36 @@ class CommandRunner:
             return snapshot.texts.get("history-empty")
         lines = "\n".join(_line(turn) for turn in spoken)
         return snapshot.texts.get("history", history=lines)
+
+
+def _meant(said: str, agents: Agents) -> Agent | None:
+    """The agent of this name or alias; else the only one whose name begins so; else the only one that is about it.
+
+    Keywords say that better than descriptions, which also name what an agent does not do.
+    """
+    if said in agents:
+        return agents.get(said)
+    begun = [agent for agent in agents if agent.name.startswith(said.lower())]
+    if begun:
+        return begun[0] if len(begun) == 1 else None
+    words = said.strip(_MARKS).lower()
+    for about in (_has_keyword, _is_near_keyword, _is_described_so):
+        found = [agent for agent in agents if len(words) >= _LEAST_WORD and about(agent, words)]
+        if found:
+            return found[0] if len(found) == 1 else None
+    return None
+
+
+def _has_keyword(agent: Agent, words: str) -> bool:
+    return words in (keyword.lower() for keyword in agent.settings.intents.keywords)
+
+
+def _is_near_keyword(agent: Agent, words: str) -> bool:
+    return any(words in keyword.lower() or keyword.lower() in words for keyword in agent.settings.intents.keywords)
+
+
+def _is_described_so(agent: Agent, words: str) -> bool:
+    return words in agent.name or words in agent.settings.description.lower()
 
 
 def _line(turn: Turn) -> str:

@@ -23,6 +23,8 @@ _BY_WORD = {word: name for name, words in _NAMES.items() for word in words}
 _BARE = {word: name for word, name in _BY_WORD.items() if not word.isascii()}
 _WITH_ARGUMENT = {"agent"}
 _EDGES = regex.compile(r"^[\p{Z}\p{C}]+|[\p{Z}\p{C}]+$")
+_END = regex.compile(r"[。.．!！~～…]+$")
+_BLANK_AFTER_SLASH = regex.compile(r"^[/／]\s+(?=\S+$)")
 _SLASHED = regex.compile(r"[/／]([^\s/／.]{1,20})(?:\s+(.*))?", regex.DOTALL)
 _SPACED = regex.compile(r"(\S{1,20})(?:\s+(\S{1,60}))?")
 
@@ -50,8 +52,17 @@ def bare(text: str) -> str:
 
 
 def parse(text: str) -> Command | None:
-    """The command a text is, or None. ``/new``, ``／NEW``, ``新对话``, ``/新对话``, ``切换 简历`` are commands."""
+    """The command a text is, or None. ``/new``, ``／NEW``, ``/ new``, ``新对话。``, ``切换 简历`` are commands."""
     text = bare(text)
+    found = _parsed(text)
+    if found is None or found.name == "unknown":  # as people end sentences, and as some keyboards put a blank
+        lenient = _parsed(_BLANK_AFTER_SLASH.sub("/", bare(_END.sub("", text))))
+        if lenient is not None and lenient.name != "unknown":
+            return lenient
+    return found
+
+
+def _parsed(text: str) -> Command | None:
     slashed = _SLASHED.fullmatch(text)
     if slashed:
         name = _BY_WORD.get(slashed[1].lower())

@@ -19,6 +19,13 @@ from gateway.commands import Command, parse
         " 新对话\n",
         "/新对话",
         "／新会话",
+        "/ new",
+        "／ 新对话",
+        "新对话。",
+        "新对话！！",
+        "/new。",
+        "/new.",
+        "/ new ~",
     ],
 )
 def test_a_new_conversation_in_every_spelling(text: str) -> None:
@@ -36,6 +43,8 @@ def test_a_new_conversation_in_every_spelling(text: str) -> None:
         ("帮助", Command("help")),
         ("停止", Command("stop")),
         ("/nothing", Command("unknown", "/nothing")),
+        ("/agent 简历。", Command("agent", "简历。")),
+        ("/nothing。", Command("unknown", "/nothing。")),
         ("/nothing at all", Command("unknown", "/nothing")),
     ],
 )
@@ -61,6 +70,13 @@ def test_names_and_arguments(text: str, command: Command) -> None:
         "停止 服务",
         "我想切换 工作",
         "切换 到 别的 工作",
+        "新对话？",
+        "新对话。怎么开始",
+        "/ 新对话 怎么开始",
+        "/ nothing",
+        "/ etc",
+        "。",
+        "停止……吗",
     ],
 )
 def test_talk_is_not_a_command(text: str) -> None:

@@ -75,6 +75,26 @@ async def test_choosing_an_agent(gateway: Inside, model: ModelServer, way: str) 
     assert len(model.requests) == 2
 
 
+@pytest.mark.parametrize(
+    ("said", "agent"),
+    [
+        ("/agent 简历", "resume-optimise-agent"),
+        ("/agent 「简历」。", "resume-optimise-agent"),
+        ("切换 找工作的", "job-recommend-agent"),
+        ("/agent 通用", "general-agent"),
+        ("/agent resume", "resume-optimise-agent"),
+    ],
+)
+async def test_an_agent_is_chosen_by_what_it_is_about(gateway: Inside, said: str, agent: str) -> None:
+    assert f"已换用 {agent}" in await gateway.say("web", said)
+
+
+@pytest.mark.parametrize("said", ["/agent 找工作或简历", "/agent 岗", "/agent 聊天", "/agent ？"])
+async def test_an_agent_that_is_not_clear_is_not_chosen(gateway: Inside, said: str) -> None:
+    assert "可用的有：general-agent、job-recommend-agent、resume-optimise-agent" in await gateway.say("web", said)
+    assert "默认" in await gateway.say("web", "/status")
+
+
 @pytest.mark.parametrize("command", ["／clear", "/CLEAR \u200b", "新对话"])
 async def test_behind_a_mention_only_the_own_conversation_ends(
     gateway: Inside, model: ModelServer, command: str
