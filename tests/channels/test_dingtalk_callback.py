@@ -80,8 +80,8 @@ def changed(**over: str) -> dict[str, str]:
         changed(timestamp="9" * 40),
         changed(sign="é"),
         signed_headers("wrong-secret"),
-        signed_headers(SECRET, time.time() - 3700),
-        signed_headers(SECRET, time.time() + 3700),
+        signed_headers(SECRET, time.time() - 86400),
+        signed_headers(SECRET, time.time() + 86400),
         {"Content-Type": "application/json"},
     ],
 )
