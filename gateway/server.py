@@ -35,7 +35,8 @@ class _WithoutTraceback(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         error = record.exc_info[1] if record.exc_info else None
-        if isinstance(error, HttpProcessingError):
+        if isinstance(error, HttpProcessingError | web.RequestPayloadError):
+            logger.debug("request_malformed error=%s", type(error).__name__)
             return False
         if error is not None:
             record.msg, record.args = "request_failed error=%s", (type(error).__name__,)
