@@ -146,7 +146,8 @@ async def _conversations(args: argparse.Namespace) -> int:
         print(printable(json.dumps({"conversations": rows}, ensure_ascii=False, indent=2)))
     else:
         for info in shown:
-            print(printable(f"{info.id}  {info.turns} 条  {info.last}  {info.bytes} 字节"))
+            last = " ".join(info.last.split())  # a person may have written anything there
+            print(printable(f"{info.id}  {info.turns} 条  {last}  {info.bytes} 字节"))
         print(f"共 {len(shown)} 个会话")
     return 0
 

@@ -101,7 +101,9 @@ def as_text(view: dict[str, Any]) -> str:
         if drop["stage"] == "not-read":
             lines.append(f"  更早的内容未读取（早于 {drop['before']}）")
         else:
-            lines.append(f"  [{_ROLES[drop['role']]} {drop['id']}] {drop['stage']}：{drop['reason']}")
+            lines.append(
+                f"  [{_ROLES[drop['role']]} {_one_line(drop['id'])}] {drop['stage']}：{_one_line(drop['reason'])}"
+            )
     return "\n".join(lines)
 
 

@@ -98,6 +98,16 @@ def test_turns_are_counted_and_not_the_marks_between(workspace: Path, capsys: py
     assert "  2 条  " in capsys.readouterr().out
 
 
+def test_what_a_person_wrote_into_meta_forges_no_line(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (path,) = (workspace / "conversations").rglob("*.yaml")
+    meta = json.dumps({"id": "q9\nforged", "n": 3, "epoch": 1, "at": "now\nforged"})
+    with path.open("a", encoding="utf-8") as file:
+        file.write(f"- user: |-\n    收到\n  meta: {meta}\n- user: |-\n    再问\n")
+    for words in (["window", str(CONVERSATION)], ["conversations"]):
+        assert run(workspace, *words) == 0
+        assert not [line for line in capsys.readouterr().out.splitlines() if line.startswith("forged")]
+
+
 def test_what_repair_found_is_shown_harmless(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (path,) = (workspace / "conversations").rglob("*.yaml")
     with path.open("ab") as file:
