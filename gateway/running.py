@@ -7,6 +7,7 @@ from pathlib import Path
 import aiohttp
 
 from gateway.live_settings import LiveSettings
+from gateway.terminal_text import printable
 
 _LONGEST = 300
 
@@ -49,4 +50,4 @@ async def refused(response: aiohttp.ClientResponse) -> str:
         said = str((await response.json())["error"])
     except (aiohttp.ClientError, ValueError, KeyError, TypeError):
         said = "请检查 console 的地址与网关的日志"
-    return f"正在运行的网关没有接受（HTTP {response.status}）：{said[:_LONGEST]}"
+    return f"正在运行的网关没有接受（HTTP {response.status}）：{printable(' '.join(said.split()))[:_LONGEST]}"

@@ -153,7 +153,7 @@ def test_a_folder_for_everybody_is_not_closed(workspace: Path, capsys: pytest.Ca
     [
         (401, "{}", "console.token"),
         (429, '{"error": "x"}', "一分钟后再试"),
-        (503, '{"error": "网关正在停止\\u001b"}', "网关正在停止"),
+        (503, '{"error": "网关正在停止\\n\\u001b"}', "网关正在停止 ␛"),
         (502, "<html>", "网关的日志"),
         (400, "[]", "HTTP 400"),
     ],
