@@ -6,6 +6,7 @@ stand-in platform and model, files, exit codes out.
 
 import asyncio
 import contextlib
+import itertools
 import json
 import os
 import random
@@ -35,6 +36,8 @@ TOKEN = "token-of-the-scenarios"
 CANARY = "sk-scenario-canary"
 ENCRYPT_KEY = "encrypt-key-of-the-scenarios"
 VERIFICATION_TOKEN = "v-test-token"
+_PORTS = 2000
+_ports = itertools.count(random.SystemRandom().randrange(_PORTS))
 ROOT = Path(__file__).resolve().parents[2]
 
 AGENTS: Mapping[str, Any] = {
@@ -53,12 +56,18 @@ AGENTS: Mapping[str, Any] = {
 
 
 def free_port() -> int:
-    """A free port below the ephemeral range, so that no outgoing connection takes it while a gateway is down."""
-    while True:
-        port = random.SystemRandom().randrange(15000, 32000)
+    """A free port below the ephemeral range, so that no outgoing connection takes it while a gateway is down.
+
+    Each worker of a parallel run has a range of its own and gives a port once.
+    """
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    for _ in range(_PORTS):
+        port = 15000 + worker % 8 * _PORTS + next(_ports) % _PORTS
         with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(("127.0.0.1", port))
             return port
+    raise AssertionError("no port is free")
 
 
 def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

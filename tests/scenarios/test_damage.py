@@ -10,7 +10,7 @@ import pytest
 from tests.platforms.model_server import ModelServer
 from tests.scenarios.conversation_files import checked, said
 from tests.scenarios.gateway import Inside, Process
-from tests.waiting import until
+from tests.waiting import until, until_told
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ async def test_a_folder_that_takes_nothing_costs_no_answer(tmp_path: Path, model
         path.parent.unlink()
         kept.rename(path.parent)
         await until(lambda: len(said(path)) == 6, timeout=15, what="written later, without a further message")
-        assert await gateway.health() == (200, "ok")
+        await until_told(gateway.health, (200, "ok"))
         assert (await gateway.chat("one", "第四句")).text
         assert [text for role, text in said(path) if role == "user"] == ["我叫钱七", "说过的第二句", "第三句", "第四句"]
         checked(path)
