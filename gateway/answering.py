@@ -15,9 +15,11 @@ from gateway.room import Room, room_of
 from gateway.router import LaneState
 from gateway.snapshot import Snapshot
 from gateway.tool_calls import Desk, rounds_of, turns_of
+from memory.context import ContextSettings
 from memory.conversation import ConversationId, Role, Turn
 from memory.memory import Memory
 from memory.speaker import voiced
+from memory.tokens import message_tokens
 from memory.window import Window, WindowSettings
 
 log = logging.getLogger("sanqiao.answering")
@@ -34,6 +36,8 @@ class Answer:
     text: str
     usage: Usage | None = None
     stopped: bool = False
+    roomy: bool = False
+    """Whether all that was said, this answer too, has plenty of room in the next window: no summary can be due."""
 
 
 @dataclass(slots=True)
@@ -142,24 +146,30 @@ class Answering:
         room = await room_of(question.snapshot, question.agent, question.conversation, question.turn.name, self._memory)
         context = self._desk.context(question.conversation, question.snapshot, question.turn)
         loop = ToolLoop(client, room.tools, context, keep, rounds=rounds_of(earlier))
-        completion = await self._ask(question, room, loop, on_text, stopper)
+        completion, window = await self._ask(question, room, loop, on_text, stopper)
         text = completion.text if completion else "".join(said)
         if completion or text.strip():
             await self._memory.remember(question.conversation, [self._answer_turn(question, text, completion)])
         if completion is None:
             return Answer(text if text.strip() else "", stopped=True)
         usage = completion.usage
-        return Answer(text, Usage(usage.prompt_tokens, usage.completion_tokens) if usage else None)
+        context_settings = question.snapshot.context(question.agent, question.entry)
+        return Answer(
+            text,
+            Usage(usage.prompt_tokens, usage.completion_tokens) if usage else None,
+            roomy=not loop.rounds and _is_roomy(window, context_settings, room.tokens, message_tokens(text)),
+        )
 
     async def _ask(
         self, question: Question, room: Room, loop: ToolLoop, on_text: Callable[[str], None], stopper: Stopper
-    ) -> Completion | None:
+    ) -> tuple[Completion | None, Window]:
+        """The answer (None: stopped), and the window it was given with."""
         history = question.snapshot.model(question.agent).settings.history
         settings = question.snapshot.context(question.agent, question.entry).window
         window = await self._window(question, settings, room, room.tokens)
         call = loop.run(request_of(question, window, room, history), on_text)
         try:
-            return await stopper.run(asyncio.create_task(call))
+            return await stopper.run(asyncio.create_task(call)), window
         except ContextTooLong:
             if not window.messages and not window.summary:
                 raise
@@ -168,7 +178,8 @@ class Answering:
         sent = window.tokens + window.question_tokens + window.summary_tokens
         settings = settings.model_copy(update={"max_tokens": max(window.tokens // 2, 200), "keep_recent": 1})
         window = await self._window(question, settings, room, max(sent // 2, window.question_tokens))
-        return await stopper.run(asyncio.create_task(loop.run(request_of(question, window, room, history), on_text)))
+        call = loop.run(request_of(question, window, room, history), on_text)
+        return await stopper.run(asyncio.create_task(call)), window
 
     async def _window(self, question: Question, settings: WindowSettings, room: Room, tokens: int) -> Window:
         """The window over what stands before the question, in `tokens` of the room. Raises QuestionTooLong."""
@@ -200,6 +211,15 @@ class Answering:
             model=completion.model if completion else None,
             stopped=completion is None,
         )
+
+
+def _is_roomy(window: Window, settings: ContextSettings, room: int, answer_tokens: int) -> bool:
+    """Whether the window was whole and, with question and answer, is far from every bound that makes a summary due."""
+    whole = not window.gap and window.not_read_before is None and window.summary is None
+    visited = len(window.messages) + len(window.dropped)
+    tokens = window.tokens + window.question_tokens + answer_tokens
+    few = visited + 4 <= min(settings.window.max_messages, settings.summary.after_turns)
+    return whole and few and tokens < min(settings.window.max_tokens, room // 2)
 
 
 def request_of(question: Question, window: Window, room: Room, history: str) -> ModelRequest:

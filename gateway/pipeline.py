@@ -217,6 +217,8 @@ class Pipeline:
         text = answer.text or question.snapshot.texts.get("stopped")
         answered = Answered(text, question.conversation, answer.usage)
         await self._finish(group, State.ANSWERED, answer.text, answered, lane)
+        if answer.roomy:
+            return
         snapshot, speaker = question.snapshot, question.turn.name
         self._summaries.after(Occasion(question.conversation, question.agent, question.entry, speaker, snapshot))
 

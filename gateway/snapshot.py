@@ -28,6 +28,7 @@ class Snapshot:
     def __init__(self, settings: Settings, models: Models) -> None:
         self.settings = settings
         self.models = models
+        self._contexts: dict[tuple[str, str], ContextSettings] = {}
         self.agents = Agents(settings.agents, settings.agent.default)
         self.texts = Texts(settings.texts)
         self.zone = ZoneInfo(settings.timezone)
@@ -71,7 +72,10 @@ class Snapshot:
 
     def context(self, agent: Agent, entry: str) -> ContextSettings:
         """What one request of this agent, through this channel entry, carries of the past."""
-        return self.settings.context_for(agent.name, entry)
+        key = (agent.name, entry)
+        if key not in self._contexts:
+            self._contexts[key] = self.settings.context_for(agent.name, entry)
+        return self._contexts[key]
 
     def masking(self, agent: Agent) -> Masking:
         """What is made unreadable before this agent's texts are stored or sent to a model."""
