@@ -1,5 +1,6 @@
 """A rebuildable index of the conversations: the files are the truth, this only makes listing them quick."""
 
+import asyncio
 import logging
 import sqlite3
 from collections.abc import Mapping, Sequence
@@ -59,6 +60,7 @@ class ConversationIndex:
         self._database = database
         self._memory = memory
         self._touched: dict[ConversationId, str] = {}
+        self._flushing = asyncio.Lock()
 
     def touch(self, conversation: ConversationId, entry: str = "") -> None:
         """The file of this conversation changes, or is about to, by a message through this channel entry."""
@@ -76,8 +78,16 @@ class ConversationIndex:
 
     async def flush(self) -> None:
         """Writes what was touched into the index."""
+        async with self._flushing:
+            touched, self._touched = self._touched, {}
+            try:
+                await self._write_touched(touched)
+            except BaseException:  # cancelled, or the database does not answer: it is looked up again next time
+                self._touched = touched | self._touched
+                raise
+
+    async def _write_touched(self, touched: Mapping[ConversationId, str]) -> None:
         generation = self._memory.generations.now()
-        touched, self._touched = self._touched, {}
         infos = []
         for each in touched:
             try:

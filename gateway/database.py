@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 log = logging.getLogger("sanqiao.database")
 
 T = TypeVar("T")
-_BATCH = 500
+_BATCH = 64
 _VERSION = 1
 
 

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TypeVar
 
 from channels.channel import Channel, SendDeferred, SendError, SendLimited, SendRefused, SendUncertain
 from channels.message import Part
@@ -17,6 +18,8 @@ from gateway.parts import Parts, WaitingPart
 from memory.conversation import LaneKey
 
 log = logging.getLogger("sanqiao.outbox")
+
+T = TypeVar("T")
 
 _CALL_SECONDS = 30.0
 _FIRST_PAUSE = 1.0
@@ -118,12 +121,14 @@ class Outbox:
 
     async def _deliver(self, delivery: _Delivery) -> None:
         message = delivery.stored.message
-        parts = delivery.parts if delivery.parts is not None else await self._parts.waiting(delivery.turn)
+        deadline = delivery.stored.accepted_at + self._patience()
+        parts = delivery.parts
+        if parts is None:
+            parts = await self._persist(partial(self._parts.waiting, delivery.turn), deadline)
         channel = self._channels.get(message.entry)
         if channel is None:
             log.error("answer left in the inbox turn=%d entry=%s reason=channel-is-off", delivery.turn, message.entry)
             return
-        deadline = delivery.stored.accepted_at + self._patience()
         for waiting in parts:
             part = Part(
                 message=message,
@@ -136,27 +141,27 @@ class Outbox:
                 platform_id = await self._send(channel, part, deadline)
             except SendDeferred as error:
                 log.info("shelved turn=%d from_part=%d reason=%s", delivery.turn, waiting.number, error)
-                await self._record(partial(self._parts.shelve, delivery.turn, waiting.number), deadline)
+                await self._persist(partial(self._parts.shelve, delivery.turn, waiting.number), deadline)
                 return
             if platform_id is None:
-                await self._record(partial(self._parts.give_up, delivery.turn, self._clock()), deadline)
+                await self._persist(partial(self._parts.give_up, delivery.turn, self._clock()), deadline)
                 return
             sent = partial(self._parts.sent, delivery.turn, waiting.number, platform_id, self._clock())
-            await self._record(sent, deadline)
+            await self._persist(sent, deadline)
 
-    async def _record(self, record: Callable[[], Awaitable[None]], deadline: float) -> None:
-        """Records an outcome, again and again until the database takes it: the part itself is not sent twice for that.
+    async def _persist(self, work: Callable[[], Awaitable[T]], deadline: float) -> T:
+        """Reads or records, again and again until the database answers: a part is not sent twice or forgotten for that.
 
         Raises sqlite3.Error past the deadline (unix seconds).
         """
         pause = _FIRST_PAUSE
         while True:
             try:
-                return await record()
+                return await work()
             except sqlite3.Error as error:
                 if self._clock() > deadline:
                     raise
-                log_failure(log, "outcome of a send not recorded yet", error)
+                log_failure(log, "database does not answer yet", error)
             await asyncio.sleep(pause * (1 + self._rng.random()))
             pause = min(2 * pause, _LONGEST_PAUSE)
 

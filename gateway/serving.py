@@ -1,6 +1,7 @@
 """``run``: the gateway from start to SIGTERM, and what it prints for the person who started it."""
 
 import asyncio
+import gc
 import os
 import signal
 from pathlib import Path
@@ -30,6 +31,9 @@ def serve(live: LiveSettings, config: Path, workspace: Path) -> int:
 
 
 async def _serve(app: App, config: Path) -> int:
+    # What is there at the start stays: the collector need not look through all modules again and again.
+    gc.collect()
+    gc.freeze()
     stop = asyncio.Event()
     _stop_on_signals(stop)
     async with app.running():

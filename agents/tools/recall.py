@@ -1,13 +1,16 @@
 """``recall``: what the same person said in other direct chats with us; only in direct chats, only when asked for."""
 
+import asyncio
 import json
 from collections import Counter
+from collections.abc import Sequence
 
 from agents.tools.tool import Arguments, BadArguments, CallContext, Passage, Tool, ToolError
 
 SHOWN = 6
 _MOST = 400
 _LEAST = 0.34
+_LOOKED_AT = 4_000
 
 
 async def _run(context: CallContext, arguments: Arguments) -> str:
@@ -17,11 +20,18 @@ async def _run(context: CallContext, arguments: Arguments) -> str:
     if not query:
         raise BadArguments("请写 query：要找的内容，例如“期望薪资”")
     passages = await context.past.others(context.conversation)
-    scored = [(_likeness(query, each.text), -place, each) for place, each in enumerate(passages)]
-    best = sorted((each for each in scored if each[0] >= _LEAST), reverse=True, key=lambda each: each[:2])[:SHOWN]
+    best = await asyncio.to_thread(_best, query, passages)
     if not best:
         return "其他私聊里没有找到相关的内容。"
-    return json.dumps([_shown(each) for _, _, each in best], ensure_ascii=False)
+    return json.dumps([_shown(each) for each in best], ensure_ascii=False)
+
+
+def _best(query: str, passages: Sequence[Passage]) -> list[Passage]:
+    """The passages most like what is looked for, best first, the newest first among equals."""
+    wanted = _pairs(query)
+    scored = [(_likeness(wanted, each.text[:_LOOKED_AT]), -place, each) for place, each in enumerate(passages)]
+    found = sorted((each for each in scored if each[0] >= _LEAST), reverse=True, key=lambda each: each[:2])
+    return [each for _, _, each in found[:SHOWN]]
 
 
 def _shown(passage: Passage) -> dict[str, str]:
@@ -29,9 +39,9 @@ def _shown(passage: Passage) -> dict[str, str]:
     return {"at": passage.at[:16], "speaker": passage.speaker, "text": text}
 
 
-def _likeness(query: str, text: str) -> float:
+def _likeness(wanted: Counter[str], text: str) -> float:
     """How much of what is looked for stands in the text, by pairs of characters."""
-    wanted, there = _pairs(query), _pairs(text)
+    there = _pairs(text)
     return sum(min(count, there[pair]) for pair, count in wanted.items()) / max(sum(wanted.values()), 1)
 
 
