@@ -117,7 +117,7 @@ def parse(text: str, file: str, variables: Mapping[str, str]) -> Document:
         return _unreadable(file, 1, "文件是空的；请写出内容")
     if not isinstance(top, yaml.MappingNode):
         line = top.start_mark.line + 1
-        if is_wide(lines_of(text)[line - 1]):
+        if any(map(is_wide, lines_of(text)[line - 1 : line])):
             return _unreadable(file, line, WIDE_COLON)
         return _unreadable(file, line, "文件应由「键: 值」组成；请对照随附的示例")
     builder = _Builder(file, variables, lines_of(text))

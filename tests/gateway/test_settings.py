@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings, strategies
+from hypothesis import HealthCheck, example, given, settings, strategies
 
 from channels.feishu.settings import FeishuSettings
 from gateway.check import check
@@ -543,6 +543,9 @@ shipped_text = (SHIPPED / "gateway.yaml").read_text(encoding="utf-8")
 
 
 @given(strategies.text())
+@example("---")
+@example("--- ")
+@example("---\n...")
 @settings(deadline=None)
 def test_no_text_makes_the_parser_raise(text: str) -> None:
     document = parse(text, "f", {})
