@@ -111,7 +111,7 @@ async def test_a_long_answer_in_parts(gateway: Gateway, model: ModelServer, plat
 async def test_messages_sent_while_a_turn_runs_are_merged_into_the_newest(
     gateway: Gateway, model: ModelServer, platform: WeChatPlatform
 ) -> None:
-    model.delay = lambda messages: 0.9
+    model.delay = lambda messages: 0.8 if messages[-1]["content"] == "一" else 0.0
     asking = []
     for text in ("一", "二", "三"):
         asking.append(asyncio.create_task(platform.ask("oA", text)))
