@@ -243,9 +243,9 @@ class Backlog:
 
     async def _keep(self, conversation: ConversationId) -> None:
         """Puts into the shelter what is not in it yet."""
-        debt = self._debts.get(conversation)
-        new = [each for each in debt.owed.values() if not each.sheltered] if debt else []
         await self._clear(conversation)
+        debt = self._debts.get(conversation)  # after the wait: the person may have been forgotten meanwhile
+        new = [each for each in debt.owed.values() if not each.sheltered] if debt else []
         if new and await self._sheltering(self._shelter.keep(conversation, [each.turn for each in new])):
             for each in new:
                 each.sheltered = True

@@ -54,9 +54,11 @@ class Eraser:
             if self._mentions(conversation, user):
                 with self._generations.alone(conversation.lane.user):
                     self._generations.forget(str(conversation))
+                    kept_aside = (f"quarantine/{conversation.lane.user}", conversation.file_name)
+                    originals += len(self._removed(*kept_aside))
                     replaced, dropped = self._silenced(conversation, user)
                     turns, summaries = turns + replaced, summaries + dropped
-                    originals += len(self._removed(f"quarantine/{conversation.lane.user}", conversation.file_name))
+                    originals += len(self._removed(*kept_aside))  # of a file that a person had edited
                 touched.append(conversation)
         return replace(alone, summaries=summaries, originals=originals, turns=turns, touched=tuple(touched))
 
@@ -103,17 +105,25 @@ class Eraser:
         return False
 
     def _silenced(self, conversation: ConversationId, user: str) -> tuple[int, int]:
-        """How many turns were replaced, and how many summaries that cover them removed."""
+        """How many turns were replaced, and how many summaries that cover them removed.
+
+        The summaries go first: the turns are the mark by which a repeat after a crash finds this conversation.
+        """
         told: list[Turn] = []
+        dropped = 0
 
         def change(turns: list[Turn]) -> list[Turn]:
+            nonlocal dropped
+            told.clear()
             asked = {name for turn in turns if turn.user == user for name in (turn.id, *turn.ids)}
             theirs = [turn.user == user or turn.to in asked for turn in turns]
             told.extend(turn for turn, of_them in zip(turns, theirs, strict=True) if of_them)
+            if told:
+                dropped += self._summaries.drop(conversation, told[0].n)
             return [_tombstone(turn) if of_them else turn for turn, of_them in zip(turns, theirs, strict=True)]
 
         self._appender.rewrite(conversation, change)
-        return len(told), self._summaries.drop(conversation, told[0].n) if told else 0
+        return len(told), dropped
 
 
 def _tombstone(turn: Turn) -> Turn:

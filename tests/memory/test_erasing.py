@@ -13,6 +13,7 @@ import yaml
 from memory.archive import SummaryArchive, write_summary
 from memory.conversation import ConversationId, LaneKey, Role, ToolCall, Turn, session_id, shared_group_id, user_id
 from memory.erasing import TOMBSTONE
+from memory.errors import StoreFull
 from memory.generations import Forgotten, Generations
 from memory.memory import Memory
 from memory.summary import Summary
@@ -250,3 +251,26 @@ def test_what_was_asked_for_after_the_forgetting_is_in_time() -> None:
     assert generations.passed(before, "u1")
     assert not generations.passed(before, "u2")
     assert not generations.passed(generations.now(), "u1")
+
+
+async def test_what_was_broken_off_in_a_group_is_made_good_by_asking_again(
+    memory: Memory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The summaries go before the turns by which the next attempt finds the group."""
+    where = await shared_group(memory)
+    archived = tmp_path / "archives" / GROUP / where.file_name
+    summary = Summary(text="张三说过独角兽", id="s1", epoch=0, through=5, at=AT)
+    await asyncio.to_thread(put, archived, write_summary(summary).decode())
+    await asyncio.to_thread(put, tmp_path / "quarantine" / GROUP / f"{where.file_name}.torn-1", "独角兽")
+    drop = SummaryArchive.drop
+
+    def full(*_: object) -> int:
+        raise StoreFull("磁盘已满")
+
+    monkeypatch.setattr(SummaryArchive, "drop", full)
+    with pytest.raises(StoreFull):
+        await memory.forget(ZHANG)
+    monkeypatch.setattr(SummaryArchive, "drop", drop)
+    erased, _ = await memory.forget(ZHANG)
+    assert (erased.turns, erased.summaries) == (4, 1)
+    assert "独角兽".encode() not in await asyncio.to_thread(everything, tmp_path)
