@@ -1,10 +1,16 @@
 """What every test has: no blocking call on the event loop goes unseen."""
 
 import logging
+import os
 from collections.abc import Iterator
 
 import pytest
 from blockbuster import BlockBuster, blockbuster_ctx
+from hypothesis import settings
+
+# Forty examples a property in every run; HYPOTHESIS_FACTOR=10 looks ten times as hard.
+settings.register_profile("ours", max_examples=40 * int(os.environ.get("HYPOTHESIS_FACTOR", "1")))
+settings.load_profile("ours")
 
 OURS = ("memory", "agents", "channels", "gateway")
 
