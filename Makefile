@@ -3,6 +3,9 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 
+# Each of the workers, and each gateway they start, would compile everything anew.
+test faults: export PYTHONDONTWRITEBYTECODE =
+
 .PHONY: run test faults check format clean
 
 run: .venv/.run

@@ -31,3 +31,8 @@ def logging_as_before() -> Iterator[None]:
     ours.setLevel(level)
     root.setLevel(root_level)
     root.handlers[:] = handlers
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest tests begin first, so that no worker runs one when the others have ended."""
+    items.sort(key=lambda item: "faults" not in item.path.parts)

@@ -58,18 +58,19 @@ async def test_what_is_asked_for_is_what_is_found(workspace: Path) -> None:
     assert all("产品经理" in job["title"] for job in there["jobs"])
 
 
-@pytest.mark.parametrize(
-    "city", ["上海", "上海市", "魔都", "Shanghai", "SHANGHAI", "上孩", "shanghia", " 上海 ", ["上海"]]
-)
-@pytest.mark.parametrize(
-    "salary", [20, "20", "20k", "20K", 20000, "20000", "2万", "2w", "２０ｋ", "20k-40k", "年薪24万"]
-)
-async def test_cities_and_salaries_in_any_form(workspace: Path, city: Any, salary: Any) -> None:
+@pytest.mark.parametrize("city", ["上海市", "魔都", "Shanghai", "SHANGHAI", "上孩", "shanghia", " 上海 ", ["上海"]])
+async def test_cities_in_any_form(workspace: Path, city: Any) -> None:
     plain = await found(workspace, query="后端", city="上海", min_salary=20)
     assert plain["jobs"]
-    assert await found(workspace, query="后端", city=city, min_salary=salary) == plain
-    if isinstance(city, str) and city.strip() in ("上海", "魔都", "Shanghai"):
+    assert await found(workspace, query="后端", city=city, min_salary=20) == plain
+    if city in ("魔都", "Shanghai"):
         assert (await found(workspace, query=f"{city} 后端 20k以上"))["jobs"] == plain["jobs"]
+
+
+@pytest.mark.parametrize("salary", ["20", "20k", "20K", 20000, "20000", "2万", "2w", "２０ｋ", "20k-40k", "年薪24万"])
+async def test_salaries_in_any_form(workspace: Path, salary: Any) -> None:
+    plain = await found(workspace, query="后端", city="上海", min_salary=20)
+    assert await found(workspace, query="后端", city="上海", min_salary=salary) == plain
 
 
 @pytest.mark.parametrize(
