@@ -17,8 +17,9 @@ from agents.summarise import Summarised, room_for_turns, summarise, tidy
 from gateway.room import room_of
 from gateway.snapshot import Snapshot
 from memory.conversation import ConversationId
+from memory.drafting import Draft
 from memory.errors import StoreError
-from memory.memory import Draft, Memory
+from memory.memory import Memory
 from memory.summary import Summary, SummarySettings, portion
 
 log = logging.getLogger("sanqiao.summaries")

@@ -9,10 +9,10 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from memory import memory as memory_module
-from memory import tail
+from memory import drafting, tail
 from memory.conversation import Role, ToolCall, Turn
-from memory.memory import Draft, Memory
+from memory.drafting import Draft
+from memory.memory import Memory
 from memory.summary import Standing, Summary, SummarySettings, due, portion, reaching, target
 from memory.tokens import message_tokens
 from memory.window import WindowSettings
@@ -356,7 +356,7 @@ async def test_turns_behind_the_reader_s_limits_are_summarised_too(
 async def test_a_long_history_is_taken_in_steps_the_oldest_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(memory_module, "MAX_ITEMS", 50)
+    monkeypatch.setattr(drafting, "MAX_ITEMS", 50)
     bench = Bench(tmp_path, WindowSettings(), SummarySettings())
     for _ in range(100):
         await bench.round()

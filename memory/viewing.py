@@ -1,0 +1,91 @@
+"""What the model sees of a conversation: the window over its turns, with the summary of what is before it."""
+
+from collections.abc import Callable, Iterator
+from itertools import chain
+
+from memory.appending import path_of
+from memory.archive import SummaryArchive
+from memory.conversation import ConversationId, Role, Turn
+from memory.errors import typed_errors
+from memory.short_term import Tail, Tails
+from memory.speaker import voiced
+from memory.summary import reaching
+from memory.tokens import message_tokens
+from memory.window import Window, WindowSettings, build_window
+
+Weigh = Callable[[str], int]
+"""How many tokens a summary's text takes in the request."""
+
+
+class Viewer:
+    """Windows over turns from wherever they come; thread-safe. Every method blocks and may raise StoreError."""
+
+    def __init__(self, archive: SummaryArchive) -> None:
+        self._archive = archive
+
+    def window(
+        self,
+        conversation: ConversationId,
+        settings: WindowSettings,
+        question: Turn | None,
+        room: int,
+        weigh: Weigh | None,
+        *,
+        tails: Tails,
+    ) -> Window:
+        """The window before `question`, as `Memory.window` describes it, over the turns that `tails` gives."""
+        with typed_errors(path_of(conversation)):
+            if question is not None:
+                with tails() as tail:
+                    if any(question.id in (turn.id, *turn.ids) for turn in tail):
+                        return self._beside(conversation, tail, settings, question=question, room=room, weigh=weigh)
+            with tails() as tail:
+                return self._beside(conversation, tail, settings, question=question, room=room, weigh=weigh)
+
+    def _beside(
+        self,
+        conversation: ConversationId,
+        tail: Tail,
+        settings: WindowSettings,
+        *,
+        question: Turn | None,
+        room: int,
+        weigh: Weigh | None,
+    ) -> Window:
+        """The window over the turns `tail` still has, with the summary of what is before it."""
+        text = voiced(question) if question is not None else None
+        newest, turns = _numbered(tail)
+        if weigh is None or newest is None:
+            return _told(build_window(turns, question=text, settings=settings, room=room), tail)
+        with self._archive.versions(conversation, newest.epoch, newest=newest.n) as versions:
+            latest = next(versions, None)
+            weight = weigh(latest.text) if latest else 0
+            if latest and (0 if text is None else message_tokens(text)) > room - weight:
+                latest = None  # the question comes first
+            left = room - weight if latest else room
+            window = _told(build_window(turns, question=text, settings=settings, room=left), tail)
+            if latest is None:
+                return window
+            chosen = reaching(chain((latest,), versions), window.first) or latest
+        if window.tokens + window.question_tokens + weigh(chosen.text) > room:
+            chosen = latest
+        return window.with_summary(chosen, weigh(chosen.text))
+
+
+def _numbered(tail: Tail) -> tuple[Turn | None, Iterator[Turn]]:
+    """The newest turn with an ordinal since the last reset, and all the turns that `tail` still had."""
+    read: list[Turn] = []
+    for turn in tail:
+        read.append(turn)
+        if turn.role is Role.RESET:
+            break
+        if turn.n >= 0:
+            return turn, chain(read, tail)
+    return None, chain(read, tail)
+
+
+def _told(window: Window, tail: Tail) -> Window:
+    """The window, told where reading stopped at its limits."""
+    if tail.capped and tail.last is not None and window.not_read_before is None:
+        return window.unread_from(tail.last)
+    return window
