@@ -1,5 +1,7 @@
 """The window as admins see it: what would be sent with the next question, and what not, and why."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from agents.tool_loop import spec_tokens
@@ -8,49 +10,107 @@ from gateway.snapshot import Snapshot
 from memory.conversation import ConversationId, Role
 from memory.memory import Memory
 from memory.tokens import message_tokens
-from memory.window import Window
+from memory.window import Window, WindowSettings
 
 _LAST_TURNS = 10
 _ROLES = {"user": "用户", "assistant": "助手", "tool": "工具", "reset": "重置"}
 
 
-async def window_view(
-    conversation: ConversationId, snapshot: Snapshot, memory: Memory, entry: str = ""
-) -> dict[str, Any] | None:
-    """The form of ``window --json``; None for a conversation without a file or without its agent.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inspection:
+    """The next request of one conversation without its question: the settings it follows, the system message, the window.
 
-    `entry` is the channel entry it goes through; without it, one of its channel.
+    All numbers are tokens. `system_tokens` is the system message without its summary, `output` what the model keeps for
+    its answer, `context` all that it takes.
+    """
+
+    conversation: ConversationId
+    settings: WindowSettings
+    model: str
+    system: str
+    window: Window
+    system_tokens: int
+    tool_tokens: int
+    output: int
+    context: int
+
+    @property
+    def total(self) -> int:
+        """What the request takes of the model's context."""
+        return self.system_tokens + self.window.summary_tokens + self.tool_tokens + self.window.tokens
+
+    @property
+    def free(self) -> int:
+        """What is left for the question."""
+        return max(self.context - self.output - self.total, 0)
+
+
+async def inspect_window(
+    conversation: ConversationId,
+    snapshot: Snapshot,
+    memory: Memory,
+    entry: str = "",
+    over: Mapping[str, int] | None = None,
+) -> Inspection | None:
+    """The window with the next question; None for a conversation without a file or without its agent.
+
+    `entry` is the channel entry it goes through; without it, one of its channel. `over` takes the place of keys of
+    WindowSettings ("what if"). Raises ValueError for values these cannot have.
     """
     if conversation.agent not in snapshot.agents or await memory.info(conversation) is None:
         return None
     agent = snapshot.agents.get(conversation.agent)
     context = snapshot.context(agent, entry or snapshot.entry_of(conversation.lane.channel))
+    settings = WindowSettings(**{**dict(context.window), **over}) if over else context.window
     room = await room_of(snapshot, agent, conversation, await _speaker(conversation, memory), memory)
     weigh = room.weigh if context.summary.enabled else None
-    window = await memory.window(conversation, context.window, question=None, room=room.tokens, weigh=weigh)
+    window = await memory.window(conversation, settings, question=None, room=room.tokens, weigh=weigh)
+    model = snapshot.model(agent).settings
+    return Inspection(
+        conversation=conversation,
+        settings=settings,
+        model="demo" if model.provider == "demo" else model.model,
+        system=room.system_with(window.summary.text) if window.summary else room.system,
+        window=window,
+        system_tokens=message_tokens(room.system),
+        tool_tokens=spec_tokens(room.tools),
+        output=model.max_output_tokens,
+        context=model.context_tokens,
+    )
+
+
+async def window_view(
+    conversation: ConversationId, snapshot: Snapshot, memory: Memory, entry: str = ""
+) -> dict[str, Any] | None:
+    """The form of ``window --json``; None where there is nothing to inspect."""
+    inspection = await inspect_window(conversation, snapshot, memory, entry)
+    return as_json(inspection) if inspection else None
+
+
+def as_json(inspection: Inspection) -> dict[str, Any]:
+    """The form of ``window --json``."""
+    window = inspection.window
     dropped: list[dict[str, Any]] = [
         {"id": drop.id, "role": drop.role, "stage": drop.stage, "reason": drop.reason} for drop in window.dropped
     ]
     if window.not_read_before:
         dropped.append({"stage": "not-read", "before": window.not_read_before})
     summary = window.summary
-    system = room.system_with(summary.text) if summary else room.system
-    alone, tools = message_tokens(room.system), spec_tokens(room.tools)
     return {
-        "conversation": str(conversation),
-        "system": {"text": system, "tokens": alone + window.summary_tokens},
+        "conversation": str(inspection.conversation),
+        "system": {"text": inspection.system, "tokens": inspection.system_tokens + window.summary_tokens},
         "summary": {"text": summary.text, "through": summary.through} if summary else None,
         "messages": _messages(window),
         "dropped": dropped,
         "gap": window.gap,
         "tokens": {
-            "system": alone,
+            "system": inspection.system_tokens,
             "summary": window.summary_tokens,
             "recall": 0,
-            "tools": tools,
+            "tools": inspection.tool_tokens,
             "window": window.tokens,
-            "total": alone + window.summary_tokens + tools + window.tokens,
-            "budget": context.window.max_tokens,
+            "total": inspection.total,
+            "budget": inspection.settings.max_tokens,
         },
     }
 
