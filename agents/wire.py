@@ -11,7 +11,7 @@ from typing import Self
 
 from agents.model import ChatMessage, ModelRequest, ModelSettings, OddAnswer, TokenUsage
 from memory.conversation import ToolCall
-from memory.sanitise import storable
+from memory.sanitise import disarmed, storable
 
 # How servers say that a model takes no tools: Ollama, vLLM without --enable-auto-tool-choice, those that do not know
 # the key. A complaint about the messages of a tool run is none of these.
@@ -20,6 +20,8 @@ _NO_TOOLS = re.compile(
     r"|(?:unrecognized|unknown|unsupported|unexpected|extra)\b[^.{}]{0,60}\btools\b",
     re.IGNORECASE,
 )
+# Not any word that holds it: a server that complains of "seedream" says nothing about the key.
+_NO_SEED = re.compile(r"\bseed\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,7 @@ class Dialect:
 
     usage_in_stream: bool = True
     temperature: bool = True
+    seed: bool = True
     output_key: str = "max_tokens"
     tools: bool = True
 
@@ -39,13 +42,18 @@ class Dialect:
             return replace(self, output_key="max_completion_tokens")
         if self.temperature and "temperature" in reason:
             return replace(self, temperature=False)
+        if self.seed and _NO_SEED.search(reason):
+            return replace(self, seed=False)
         if self.tools and _NO_TOOLS.search(reason):
             return replace(self, tools=False)
         return None
 
 
 def body(request: ModelRequest, settings: ModelSettings, dialect: Dialect) -> dict[str, object]:
-    """The JSON body of one streamed request; every text in it can be encoded."""
+    """The JSON body of one streamed request; every text in it can be encoded.
+
+    Outside of the system message, which quotes what is not its own (see agents.prompt), no text holds a control token.
+    """
     made: dict[str, object] = {
         "model": settings.model,
         "messages": [_message(message) for message in request.messages],
@@ -56,6 +64,8 @@ def body(request: ModelRequest, settings: ModelSettings, dialect: Dialect) -> di
         made["stream_options"] = {"include_usage": True}
     if request.temperature is not None and dialect.temperature:
         made["temperature"] = request.temperature
+    if request.seed is not None and dialect.seed:
+        made["seed"] = request.seed
     if request.tools and dialect.tools:
         made["tools"] = [
             {
@@ -72,29 +82,39 @@ def body(request: ModelRequest, settings: ModelSettings, dialect: Dialect) -> di
 
 
 def _message(message: ChatMessage) -> dict[str, object]:
-    made: dict[str, object] = {"role": str(message.role), "content": storable(message.content)}
+    content = storable(message.content)
+    made: dict[str, object] = {"role": str(message.role)}
+    made["content"] = content if message.role == "system" else disarmed(content)
     if message.tool_calls:
-        made["content"] = storable(message.content) or None
+        made["content"] = made["content"] or None
         made["tool_calls"] = [
             {
-                "id": storable(call.id),
+                "id": _told(call.id),
                 "type": "function",
-                "function": {"name": storable(call.name), "arguments": _arguments(call.arguments)},
+                "function": {"name": _told(call.name), "arguments": _arguments(call.arguments)},
             }
             for call in message.tool_calls
         ]
     if message.call is not None:
-        made["tool_call_id"] = storable(message.call)
+        made["tool_call_id"] = _told(message.call)
     return made
+
+
+def _told(text: str) -> str:
+    return disarmed(storable(text))
 
 
 def _arguments(written: str) -> str:
     """The arguments of a past call; what was no JSON object goes as an empty one, since strict templates parse it."""
     try:
-        sound = isinstance(json.loads(written), dict)
+        parsed = json.loads(written)
     except (ValueError, RecursionError):
-        sound = False
-    return storable(written) if sound else "{}"
+        parsed = None
+    if not isinstance(parsed, dict):
+        return "{}"
+    # An escape may hide a control token from us, and not from a template that parses the arguments.
+    shown = json.dumps(parsed, ensure_ascii=False) if "\\" in written else written
+    return _told(shown) if _told(shown) != shown else storable(written)
 
 
 class _CallPieces:

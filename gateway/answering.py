@@ -233,7 +233,9 @@ def request_of(question: Question, window: Window, room: Room, history: str) -> 
         speaker_name="" if shared else question.turn.name or "",
         group=question.conversation.lane.group,
         shared=shared,
+        tools=bool(room.tools),
         summary=window.summary.text if window.summary else None,
         profile=room.profile,
     )
-    return ModelRequest(messages=messages, temperature=question.agent.settings.temperature)
+    settings = question.agent.settings
+    return ModelRequest(messages=messages, temperature=settings.temperature, seed=settings.seed)

@@ -48,8 +48,10 @@ class Room:
         shared = conversation.lane.is_shared
         speaker = "" if shared else speaker or ""
         profile = {} if group or profile is None else profile
-        system = system_text(agent, group=group, shared=shared, speaker_name=speaker, profile=profile)
         tools = snapshot.tools(agent, group=group)
+        system = system_text(
+            agent, group=group, shared=shared, tools=bool(tools), speaker_name=speaker, profile=profile
+        )
         settings = snapshot.model(agent).settings
         left = settings.context_tokens - settings.max_output_tokens - message_tokens(system) - spec_tokens(tools)
         return cls(agent, group, shared, speaker, system, max(left, 0), profile, tools)
@@ -60,6 +62,7 @@ class Room:
             self.agent,
             group=self.group,
             shared=self.shared,
+            tools=bool(self.tools),
             speaker_name=self.speaker,
             summary=summary,
             profile=self.profile,
