@@ -8,7 +8,10 @@ from gateway.console.api import HEARTBEAT_SECONDS, Api, errors_as_json
 from gateway.console.auth import ONCE_SECONDS, Clock, Logins
 from gateway.console.backend import ConsoleBackend
 from gateway.console.guard import Guard, harden
-from gateway.console.pages import Pages
+from gateway.console.pages.chat import ChatPage
+from gateway.console.pages.files import Files
+from gateway.console.pages.login import LoginPage
+from gateway.console.pages.overview import OverviewPage
 from gateway.server import new_application
 
 MAX_BODY = 1024 * 1024
@@ -36,7 +39,13 @@ class Console:
         self._app = new_application(max_body, [guard.middleware, errors_as_json])
         self._app.on_response_prepare.append(harden)
         Api(backend, heartbeat=heartbeat).add_to(self._app)
-        Pages(self._logins, guard).add_to(self._app)
+        for part in (
+            Files(),
+            LoginPage(self._logins, guard),
+            ChatPage(),
+            OverviewPage(backend, time.time),
+        ):
+            part.add_to(self._app)
 
     @property
     def app(self) -> web.Application:

@@ -243,7 +243,7 @@ async def test_hostile_texts_are_shown_as_text(chat: Watched) -> None:
     await chat.say(HOSTILE)
     await expect(chat.page.locator(".turn.mine").last.locator(".bubble")).to_have_text(HOSTILE)
     assert await chat.page.locator("#log img, #log script, #log b").count() == 0
-    assert await chat.page.title() == "三桥 · 对话"
+    assert await chat.page.title() == "试聊 · 三桥"
 
 
 async def test_a_reload_shows_what_was_said(chat: Watched) -> None:
@@ -292,7 +292,7 @@ async def test_everything_is_reached_by_keyboard_and_has_a_name(chat: Watched) -
     await expect(page.locator("#agents button")).to_have_count(3)
     await page.locator("body").evaluate("e => document.activeElement.blur()")
     seen = set()
-    for _ in range(14):
+    for _ in range(20):
         await page.keyboard.press("Tab")
         seen.add(await page.evaluate("(e => e.id || e.tagName)(document.activeElement)"))
     assert {"agent", "new", "SUMMARY", "BUTTON", "text"} <= seen, seen
@@ -313,6 +313,6 @@ async def test_a_narrow_long_light_conversation_for_the_eye(
         await chat.say(text)
         await expect(chat.page.locator(".turn.waiting")).to_have_count(0)
     await chat.shot("conversation")
-    assert await chat.page.locator("#scroll").evaluate("e => e.scrollHeight - e.scrollTop - e.clientHeight") < 5
+    assert await chat.page.locator("#content").evaluate("e => e.scrollHeight - e.scrollTop - e.clientHeight") < 5
     await context.close()
     assert not chat.wrong

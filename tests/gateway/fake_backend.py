@@ -38,6 +38,7 @@ class FakeBackend:
         self.turns: dict[ConversationId, list[Turn]] = {}
         self.items: list[ConversationItem] = []
         self.demo = False
+        self.state: dict[str, Any] = {}
         self.broken = False
         self.removed = Removed()
         self.mended: list[Mended] = []
@@ -82,7 +83,18 @@ class FakeBackend:
         return {"conversation": str(conversation), "messages": []} if conversation in self.turns else None
 
     async def status(self) -> Mapping[str, Any]:
-        return {"demo": self.demo, "channels": []}
+        return {
+            "status": "ok",
+            "channels": {"web": {"ok": True, "detail": "0 个回答正在进行", "since": 0.0}},
+            "models": {"main": {"provider": "openai", "model": "fake-main"}},
+            "demo": self.demo,
+            "redis": {"state": "off", "cooldown_left": 0.0, "remedy": ""},
+            "memory": {"state": "ok", "waiting": 0, "conversations": 0, "unsheltered": 0, "lost": 0, "remedy": ""},
+            "long_term": {"state": "off"},
+            "inbox": {"state": "ok", "detail": ""},
+            "queue": {"waiting": 0, "unsent": 0, "lanes": 0},
+            "config": {"problems": [], "waiting_for_restart": [], "notes": []},
+        } | self.state
 
     async def forget(self, user: str) -> Removed:
         self.asked.append(("forget", user))

@@ -3,7 +3,7 @@
 /* Whatever comes from people or models enters the page through textContent only. */
 const $ = (id) => document.getElementById(id);
 const log = $("log");
-const scroll = $("scroll");
+const scroll = $("content");
 const input = $("text");
 let running = 0;
 let group = "";

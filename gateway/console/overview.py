@@ -1,0 +1,102 @@
+"""The state of the gateway as the overview shows it: what needs attention first, then a line for each part. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One part: `state` is ``ok``, ``bad`` or ``off``; `detail` says how it is (Chinese), `age` for how many seconds."""
+
+    name: str
+    state: str
+    detail: str
+    age: float | None = None
+    more: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Attention:
+    """Something an admin should do: what is wrong, and the remedy."""
+
+    what: str
+    remedy: str
+    link: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """All of it; `attention` empty while all is well."""
+
+    attention: Sequence[Attention]
+    channels: Sequence[Line]
+    models: Sequence[Line]
+    stores: Sequence[Line]
+    waiting: int | None
+    unsent: int | None
+    lanes: int
+    notes: Sequence[str]
+    demo: bool
+
+
+def overview(status: Mapping[str, Any], now: float) -> Overview:
+    """What `GET /api/status` says, sorted for eyes. `now` in unix seconds."""
+    channels = _worst_first(_line(name, each, now) for name, each in status["channels"].items())
+    models = _worst_first(
+        _line(name, each, now, more=f"{each['provider']} · {each['model']}") for name, each in status["models"].items()
+    )
+    stores = [_inbox(status), _files(status), _redis(status)]
+    config = status["config"]
+    attention = [Attention("配置有误，仍在用原来的配置", problem, "/config") for problem in config["problems"]]
+    for kind, lines in (("渠道", channels), ("模型", models), ("", stores)):
+        attention += [Attention(f"{kind} {line.name}".strip(), line.detail) for line in lines if line.state == "bad"]
+    if config["waiting_for_restart"]:
+        keys = "、".join(config["waiting_for_restart"])
+        attention.append(Attention("改动要重启才生效", f"{keys}；方便时重启网关", "/config"))
+    queue = status["queue"]
+    return Overview(
+        attention=attention,
+        channels=channels,
+        models=models,
+        stores=stores,
+        waiting=queue["waiting"],
+        unsent=queue["unsent"],
+        lanes=queue["lanes"],
+        notes=config["notes"],
+        demo=status["demo"],
+    )
+
+
+def _worst_first(lines: Any) -> list[Line]:
+    return sorted(lines, key=lambda line: line.state != "bad")
+
+
+def _line(name: str, health: Mapping[str, Any], now: float, more: str = "") -> Line:
+    if "ok" not in health:
+        return Line(name, "off", "还没有用过", more=more)
+    since = float(health["since"])
+    return Line(name, "ok" if health["ok"] else "bad", health["detail"], max(now - since, 0) if since else None, more)
+
+
+def _inbox(status: Mapping[str, Any]) -> Line:
+    inbox = status["inbox"]
+    return Line("收件箱", "ok", "正常") if inbox["state"] == "ok" else Line("收件箱", "bad", inbox["detail"])
+
+
+def _files(status: Mapping[str, Any]) -> Line:
+    files = status["memory"]
+    if files["state"] == "ok" and not files["lost"]:
+        return Line("会话文件", "ok", "正常")
+    told = f"{files['waiting']} 条在等待写入，放弃了 {files['lost']} 条"
+    return Line("会话文件", "bad", f"{told}；{files['remedy']}" if files["remedy"] else told)
+
+
+def _redis(status: Mapping[str, Any]) -> Line:
+    redis = status["redis"]
+    match redis["state"]:
+        case "off":
+            return Line("Redis", "off", "没有配置")
+        case "ok":
+            return Line("Redis", "ok", "正常")
+    return Line("Redis", "bad", f"{redis['remedy']}；{redis['cooldown_left']:.0f} 秒后再试，其间由文件回答")
