@@ -21,8 +21,9 @@ from memory.yamlform import write_item
 
 log = logging.getLogger("sanqiao.memory")
 
-PER_CONVERSATION = 200
-"""Turns of one conversation that wait; few enough that a repeat of all of them is recognised by their ids."""
+MOST_IDS = 400
+"""Ids of one conversation's turns that wait, a merged turn having many. So few that a repeat of all of them, with what
+was appended behind them, is recognised by `repair.KNOWN_IDS`."""
 TOTAL_BYTES = 64 << 20
 ONE_TRY = 5.0
 """Seconds that the first try takes at most when the gateway starts, and the last one when it stops."""
@@ -93,22 +94,26 @@ class _Owed:
 
 @dataclass(slots=True)
 class _Debt:
-    """What one conversation's file is owed, by id, and why; `bytes` in all."""
+    """What one conversation's file is owed, by id, and why; `bytes` and `ids` in all."""
 
     error: StoreError
     owed: dict[str, _Owed] = field(default_factory=dict)
     bytes: int = 0
+    ids: int = 0
 
     def add(self, turn: Turn, *, sheltered: bool = False) -> None:
         """Puts a turn behind the others, if it is not among them."""
         if turn.id not in self.owed:
             owed = self.owed[turn.id] = _Owed(turn, len(write_item(turn)), sheltered)
             self.bytes += owed.bytes
+            self.ids += len(_ids(turn))
 
     def take(self, id: str) -> _Owed | None:
         """Takes a turn out; None if it is not there."""
         owed = self.owed.pop(id, None)
-        self.bytes -= owed.bytes if owed else 0
+        if owed is not None:
+            self.bytes -= owed.bytes
+            self.ids -= len(_ids(owed.turn))
         return owed
 
 
@@ -206,7 +211,7 @@ class Backlog:
         debt.error = error
         for turn in map(clean, turns):
             debt.add(turn)
-        while len(debt.owed) > PER_CONVERSATION:
+        while debt.ids > MOST_IDS and len(debt.owed) > 1:
             self._give_up(conversation)
         while sum(each.bytes for each in self._debts.values()) > TOTAL_BYTES:
             self._give_up(max(self._debts, key=lambda each: self._debts[each].bytes))

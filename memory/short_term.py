@@ -42,7 +42,11 @@ _Result = TypeVar("_Result")
 
 
 class NotKept(Exception):
-    """The list is damaged or too short for the question; the file has the answer."""
+    """The list is too short for the question; the file has the answer."""
+
+
+class Damaged(NotKept):
+    """Something in the list is not what stood there."""
 
 
 class Tail(Protocol):
@@ -78,7 +82,7 @@ def _element(turn: Turn, before: str | None) -> bytes:
 
 
 def _turn(element: bytes) -> tuple[Turn, str | None]:
-    """The turn and the checksum before it. Raises NotKept."""
+    """The turn and the checksum before it. Raises Damaged."""
     try:
         fields: dict[str, Any] = json.loads(element)
         before = fields.pop("before")
@@ -86,7 +90,7 @@ def _turn(element: bytes) -> tuple[Turn, str | None]:
         calls = tuple(ToolCall(**call) for call in fields.pop("tool_calls", ()))
         turn = Turn(role=role, tool_calls=calls, ids=tuple(fields.pop("ids", ())), **fields)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise NotKept from error
+        raise Damaged from error
     return turn, before
 
 
@@ -100,10 +104,13 @@ def chained(turns: Sequence[Turn], crc: str | None) -> tuple[list[bytes], str | 
 
 
 def _verified(elements: Sequence[bytes], crc: str | None) -> Iterator[Turn]:
-    """The turns, newest first, each found to be what stood there. Raises NotKept where the list ends too early."""
+    """The turns, newest first, each found to be what stood there.
+
+    Raises Damaged where one is not, NotKept where the list ends too early.
+    """
     for element in reversed(elements):
         if _crc(element) != crc:
-            raise NotKept
+            raise Damaged
         turn, crc = _turn(element)
         yield turn
         if crc is _START:
@@ -323,12 +330,14 @@ class ShortTerm:
         Raises what `reader` raises.
         """
         kept = await self._kept(conversation)
+        as_long_as_can_be = False
         if kept is not None:
-            with contextlib.suppress(NotKept):
+            try:
                 return await self._store.run(lambda: reader(kept.tail))
+            except NotKept as reason:
+                as_long_as_can_be = len(kept.elements) >= LONGEST and not isinstance(reason, Damaged)
         result = await self._store.run(lambda: reader(partial(self._store.backwards, conversation)))
-        whole = kept is not None and len(kept.elements) >= LONGEST
-        if self._link.usable and not whole:
+        if self._link.usable and not as_long_as_can_be:
             with contextlib.suppress(StoreError):  # closed since it was read
                 await self._rewrite(conversation)
         return result

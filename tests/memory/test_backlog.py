@@ -8,6 +8,7 @@ import logging
 import os
 import resource
 from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -286,7 +287,7 @@ async def test_what_waits_has_the_ordinals_it_will_have(
 async def test_over_the_bound_the_oldest_is_given_up_and_said_to_be(
     memory: Memory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(backlog, "PER_CONVERSATION", 4)
+    monkeypatch.setattr(backlog, "MOST_IDS", 4)
     disk = Disk(monkeypatch)
     BREAKS["no space"](disk)
     await talk(memory, 1, 2, 3)
@@ -297,6 +298,18 @@ async def test_over_the_bound_the_oldest_is_given_up_and_said_to_be(
     await talk(memory, 4)
     assert [text for _, text in said(path_in(tmp_path))] == words(2, 3, 4)
     assert memory.files().lost == 2
+
+
+async def test_what_waits_is_counted_by_its_ids(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A turn merged of many messages has the ids of all; one alone is kept, however many it has."""
+    monkeypatch.setattr(backlog, "MOST_IDS", 6)
+    BREAKS["no space"](Disk(monkeypatch))
+    for n in (1, 2, 3):
+        await memory.remember(ONE, [replace(question(n), ids=(f"q{n}", f"q{n}b"))])
+    assert (memory.files().waiting, memory.files().lost) == (2, 1)
+    await memory.remember(ONE, [replace(question(4), ids=tuple(f"q4-{n}" for n in range(9)))])
+    assert (memory.files().waiting, memory.files().lost) == (1, 3)
+    assert (await seen(memory))[0] == question(4).text
 
 
 async def test_over_the_total_it_is_taken_from_whoever_owes_most(
@@ -359,6 +372,46 @@ async def test_a_process_that_was_killed_in_between_writes_nothing_twice(databas
     await memory.close()
 
 
+class KilledShelter(NoShelter):
+    """Removes nothing any more once the process is as good as killed."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, tuple[ConversationId, Turn]] = {}
+        self.killed = False
+
+    async def keep(self, conversation: ConversationId, turns: Sequence[Turn]) -> None:
+        self.kept.update((turn.id, (conversation, turn)) for turn in turns)
+
+    async def remove(self, conversation: ConversationId, ids: Sequence[str]) -> None:
+        for id in () if self.killed else ids:
+            del self.kept[id]
+
+    async def load(self) -> list[tuple[ConversationId, Turn]]:
+        return list(self.kept.values())
+
+
+async def test_however_many_ids_wait_a_kill_after_they_were_written_repeats_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shelter = KilledShelter()
+    memory = Memory(tmp_path, durability="none", shelter=shelter)
+    disk = Disk(monkeypatch)
+    BREAKS["no space"](disk)
+    for n in range(150):
+        await memory.remember(ONE, [replace(question(n), ids=tuple(f"q{n}-{part}" for part in range(3)))])
+    assert (memory.files().waiting, memory.files().lost) == (100, 50)
+    disk.well()
+    shelter.killed = True
+    await memory.remember(ONE, [question(150)])
+    await memory.close()
+    written = said(path_in(tmp_path))
+    assert [text for _, text in written] == [question(n).text for n in range(50, 151)]
+    again = Memory(tmp_path, durability="none", shelter=shelter)
+    await again.open()
+    await again.close()
+    assert said(path_in(tmp_path)) == written
+
+
 class FailingShelter(NoShelter):
     """Fails until told otherwise."""
 
@@ -401,7 +454,7 @@ async def test_a_database_that_is_well_again_takes_it(tmp_path: Path, monkeypatc
 async def test_what_is_given_up_leaves_the_database_too(
     database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(backlog, "PER_CONVERSATION", 2)
+    monkeypatch.setattr(backlog, "MOST_IDS", 2)
     memory = Memory(tmp_path, shelter=OwedTurns(database))
     BREAKS["no space"](Disk(monkeypatch))
     await talk(memory, 1, 2)

@@ -168,6 +168,28 @@ async def test_the_list_is_bounded_and_longer_windows_are_read_from_the_file(
         assert await seen(memory, config=wide) == await seen_without(tmp_path, wide)
 
 
+async def test_a_full_list_that_is_damaged_is_written_anew(
+    tmp_path: Path, server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And one that is only too short for a window is left as it is."""
+    wide = WindowSettings(max_messages=2 * LONGEST, max_tokens=ROOM)
+    turns = f"gateway:memory:{CONVERSATION}"
+    async with remembering(tmp_path, server.url) as memory:
+        for i in range(LONGEST // 2 + 1):
+            await memory.remember(CONVERSATION, talk(i, 1))
+        whole = server.turns(CONVERSATION)
+        assert len(whole) == LONGEST
+        server.client.expire(turns, 100)
+        await seen(memory, config=wide)
+        assert server.client.ttl(turns) <= 100, "too short, not damaged"
+        server.client.lset(turns, -3, b"\xff")
+        expected = await seen_without(tmp_path)
+        assert await seen(memory) == expected
+        assert ids(server.turns(CONVERSATION)) == ids(whole), "written anew"
+        blind(memory, monkeypatch)
+        assert await seen(memory) == expected
+
+
 async def test_what_lies_too_far_back_in_the_file_is_not_taken_from_redis(
     tmp_path: Path, server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
