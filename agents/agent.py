@@ -53,6 +53,7 @@ class AgentSettings(SettingsModel):
     prompt: Filled
     model: str = Field("main", min_length=1)
     temperature: float | None = Field(None, ge=0, le=2)
+    seed: int | None = Field(None, ge=0, le=2**31 - 1)
     context: ContextOverrides = ContextOverrides()
     masking: tuple[str, ...] | None = None
     intents: Intents = Intents()

@@ -72,6 +72,7 @@ class ModelRequest:
 
     messages: tuple[ChatMessage, ...]
     temperature: float | None = None
+    seed: int | None = None
     tools: tuple[ToolSpec, ...] = ()
 
 
@@ -116,6 +117,14 @@ class ModelUnavailable(ModelError):
     """Not reachable, 5xx, or 429 for longer than the total time allows."""
 
     text = "busy"
+
+
+class NoPlace(ModelUnavailable):
+    """None of `max-concurrency` places got free in time; the model itself may be well."""
+
+
+class ModelResting(ModelUnavailable):
+    """Not asked: it failed so often in a row that it is left alone for a while (see agents.breaker)."""
 
 
 class ModelMisconfigured(ModelError):

@@ -7,17 +7,21 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, Self
 
+from agents.breaker import Breaker, Pass
 from agents.demo_model import DemoClient
 from agents.listener import Listener
 from agents.model import (
+    BlankAnswer,
     Completion,
     ModelClient,
     ModelError,
     ModelMisconfigured,
     ModelRequest,
+    ModelResting,
     ModelSettings,
     ModelTimeout,
     ModelUnavailable,
+    NoPlace,
     OddAnswer,
 )
 
@@ -54,13 +58,20 @@ class ModelHealth:
 
 
 class WatchedClient:
-    """A client that remembers how its last answers went: not well after `FAILURES` in a row, or one wrong setting."""
+    """A client that remembers how its last answers went, and is not asked while its model is dead.
+
+    Not well after `FAILURES` in a row, or one wrong setting. Whether it is asked at all is the breaker's affair: it
+    counts what asking again at once would only repeat, at the user's cost, so no odd answer, which comes quickly.
+    """
 
     FAILURES = 3
 
-    def __init__(self, client: OwnedClient, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, client: OwnedClient, clock: Callable[[], float] = time.time, breaker: Breaker | None = None
+    ) -> None:
         self._client = client
         self._clock = clock
+        self._breaker = breaker or Breaker()
         self._failures = 0
         self.health = ModelHealth(True, "正常", clock())
 
@@ -72,19 +83,52 @@ class WatchedClient:
     async def complete(
         self, request: ModelRequest, on_text: Callable[[str], None], *, within: float | None = None
     ) -> Completion:
-        """See ModelClient."""
+        """See ModelClient. Raises ModelResting, at once, while the breaker is open."""
+        leave = self._breaker.ask()
+        if leave is None:
+            raise ModelResting(f"{self.settings.model}: not asked, it failed too often in a row")
+        begun = asyncio.get_running_loop().time()
         try:
             completion = await self._client.complete(request, on_text, within=within)
-        except (ModelUnavailable, ModelTimeout, ModelMisconfigured, OddAnswer) as error:
-            self._failures += 1
-            if self._failures >= self.FAILURES or isinstance(error, ModelMisconfigured):
-                since = self._clock() if self.health.ok else self.health.since
-                self.health = ModelHealth(False, f"{_REMEDIES[_kind(error)]}（{error}）", since)
+        except ModelError as error:
+            self._judge(error, leave, asyncio.get_running_loop().time() - begun)
             raise
+        except BaseException:  # stopped, or a mistake of ours
+            self._breaker.undecided(leave)
+            raise
+        self._breaker.succeeded(leave)
+        self._well()
+        return completion
+
+    def _judge(self, error: ModelError, leave: Pass, seconds: float) -> None:
+        """What a failure says of the model."""
+        if isinstance(error, NoPlace) or (isinstance(error, ModelTimeout) and seconds < self._patience):
+            self._breaker.undecided(leave)  # it had no fair chance
+        elif isinstance(error, (ModelUnavailable, ModelTimeout, ModelMisconfigured)):
+            self._breaker.failed(leave)
+        else:  # it answers, whatever it says
+            self._breaker.succeeded(leave)
+        if isinstance(error, (ModelUnavailable, ModelTimeout, ModelMisconfigured, OddAnswer)):
+            self._unwell(error)
+
+    @property
+    def _patience(self) -> float:
+        """A time-out after less than this many seconds was due to time used up before."""
+        return 0.9 * min(self.settings.timeout, self.settings.total_timeout)
+
+    def _unwell(self, error: ModelError) -> None:
+        self._failures += 1
+        if self._failures >= self.FAILURES or isinstance(error, ModelMisconfigured):
+            if self.health.ok:
+                _log.error("model.down model=%s error=%s reason=%r", self.settings.model, *_told(error))
+            since = self._clock() if self.health.ok else self.health.since
+            self.health = ModelHealth(False, f"{_REMEDIES[_kind(error)]}（{error}）", since)
+
+    def _well(self) -> None:
         self._failures = 0
         if not self.health.ok:
+            _log.info("model.up model=%s", self.settings.model)
             self.health = ModelHealth(True, "正常", self._clock())
-        return completion
 
     async def retire(self) -> None:
         """See OwnedClient."""
@@ -94,7 +138,9 @@ class WatchedClient:
 _REMEDIES = {
     ModelMisconfigured: "请检查 base-url、api-key 和 model",
     ModelTimeout: "没有及时回答；请检查模型服务，或加大 timeout",
+    NoPlace: "太忙，等不到空位；请加大 max-concurrency",
     ModelUnavailable: "无法访问；请检查 base-url、网络和模型服务",
+    BlankAnswer: "回答是空的；会思考的模型请加大 max-output-tokens",
     OddAnswer: "回答不是预期的形式；请检查 base-url 和 model",
 }
 
@@ -106,7 +152,8 @@ def _kind(error: ModelError) -> type[ModelError]:
 class FallbackClient:
     """Asks the first model, and the next ones in order where one is of no use, within the first one's total time.
 
-    The next is asked on ModelUnavailable, ModelTimeout and ModelMisconfigured, while nothing of an answer was told.
+    The next is asked on ModelUnavailable, ModelTimeout, ModelMisconfigured and OddAnswer, while nothing of an answer
+    was told. A refusal by a content filter or a request that is too long is no reason to ask another.
     """
 
     def __init__(self, clients: Sequence[ModelClient]) -> None:
@@ -128,10 +175,11 @@ class FallbackClient:
         for client, following in zip(self._clients, self._clients[1:], strict=False):
             try:
                 return await client.complete(request, listener, within=deadline - loop.time())
-            except (ModelUnavailable, ModelTimeout, ModelMisconfigured) as error:
+            except (ModelUnavailable, ModelTimeout, ModelMisconfigured, OddAnswer) as error:
                 if listener.text or loop.time() >= deadline:
                     raise
-                _log.warning("model.fallback to=%s error=%s reason=%r", following.settings.model, *_told(error))
+                level = logging.DEBUG if isinstance(error, ModelResting) else logging.WARNING
+                _log.log(level, "model.fallback to=%s error=%s reason=%r", following.settings.model, *_told(error))
         return await self._clients[-1].complete(request, listener, within=deadline - loop.time())
 
 

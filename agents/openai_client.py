@@ -11,6 +11,7 @@ import logging
 import random
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import aiohttp
@@ -29,7 +30,7 @@ from agents.model import (
     ModelRequest,
     ModelSettings,
     ModelTimeout,
-    ModelUnavailable,
+    NoPlace,
     OddAnswer,
     TokenUsage,
 )
@@ -135,7 +136,7 @@ class OpenAIClient:
         if first.finish != "length" or first.tool_calls:
             return first
         said = (ChatMessage(Role.ASSISTANT, first.text), ChatMessage(Role.USER, _CONTINUE))
-        again = ModelRequest(messages=request.messages + said, temperature=request.temperature)
+        again = replace(request, messages=request.messages + said, tools=())
         listener = Listener(on_text)
         try:
             rest = await self._answer(again, listener, deadline)
@@ -179,14 +180,12 @@ class OpenAIClient:
 
     @asynccontextmanager
     async def _place(self, deadline: float) -> AsyncIterator[None]:
-        """One of the `max-concurrency` places. Raises ModelUnavailable when none gets free in time."""
+        """One of the `max-concurrency` places. Raises NoPlace when none gets free in time."""
         try:
             async with asyncio.timeout_at(deadline):
                 await self._places.acquire()
         except TimeoutError:
-            raise ModelUnavailable(
-                f"{self._settings.model}: no place within total-timeout; raise max-concurrency"
-            ) from None
+            raise NoPlace(f"{self._settings.model}: no place within total-timeout; raise max-concurrency") from None
         try:
             yield
         finally:
@@ -257,7 +256,8 @@ class OpenAIClient:
         listener(thinking.close())
         if not thinking.text.strip() and not calls:
             if reader.started:
-                raise BlankAnswer(f"{model}: a blank answer")
+                cut = "; max-output-tokens are used up by thinking, raise them" if reader.finish in _CUT else ""
+                raise BlankAnswer(f"{model}: a blank answer{cut}")
             raise OddAnswer(f"{model}: an answer without choices")
         finish = "tool_calls" if calls else "length" if reader.finish in _CUT else "stop"
         return Completion(text=thinking.text, model=model, usage=reader.usage, finish=finish, tool_calls=calls)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from agents.model import (
+    BlankAnswer,
     ChatMessage,
     Completion,
     ContextTooLong,
@@ -135,6 +136,18 @@ async def test_tools_temperature_and_the_calls_of_past_turns_go_over_the_wire(as
     ]
 
 
+async def test_the_seed_goes_along_until_a_server_refuses_it(asker: Asker) -> None:
+    asked = ModelRequest(messages=(ChatMessage("user", "问"),), seed=7)
+    asker.server.answers = [Chunks([delta("很长的"), delta("", "length")]), "答案"]
+    assert (await asker.ask_with(asked)).text == "很长的答案"
+    assert [body["seed"] for body in asker.server.requests] == [7, 7]
+    asker.server.refuses_keys = {"seed"}
+    assert (await asker.ask_with(asked)).text == (await asker.ask_with(asked)).text == "答复：问"
+    assert ["seed" in body for body in asker.server.requests[2:]] == [True, False, False]
+    await asker.ask()
+    assert "seed" not in asker.server.requests[-1]
+
+
 async def test_half_an_emoji_is_replaced_and_a_whole_one_stays(asker: Asker) -> None:
     done = await asker.ask("简历\ud83d怎么改 👨‍👩‍👧 \ud83d\ude00")
     assert done.text == "答复：简历\ufffd怎么改 👨‍👩‍👧 😀"
@@ -159,6 +172,8 @@ async def test_an_empty_key_is_fine_for_servers_that_want_none(make: Make) -> No
         (Chunks([delta("半个\ud83d"), delta("字\0", "stop")]), "半个\ufffd字"),
         (Chunks([delta([{"type": "text", "text": "答"}, {"type": "text", "text": "案"}], "stop")]), "答案"),  # type: ignore[arg-type]
         (Raw('{"choices": [{"message": {"content": "答案"}, "finish_reason": "stop"}]}', "application/json"), "答案"),
+        (Raw("\n\n \n" * 9 + '{"choices": [{"message": {"content": "答案"}}]}\n', "application/json"), "答案"),
+        (Chunks(["\n", "\n\n", delta("答"), " \n\n", delta("案", "stop")]), "答案"),
         (Raw("data: " + '{"choices": [{"delta": {"content": "答案"}}]}' + "\n\n", "text/plain"), "答案"),
     ],
 )
@@ -240,6 +255,12 @@ async def test_refusals_inside_an_answer(asker: Asker, answer: Answer, kind: typ
     with pytest.raises(kind):
         await asker.ask()
     assert len(asker.server.requests) == 1
+
+
+async def test_thinking_that_used_up_all_tokens_says_so_to_the_admin(asker: Asker) -> None:
+    asker.server.answers = [Chunks([delta(None, reasoning_content="想个没完"), delta(None, "length")])]
+    with pytest.raises(BlankAnswer, match="max-output-tokens"):
+        await asker.ask()
 
 
 # ------------------------------------------------------------------ answers that are cut
@@ -467,6 +488,25 @@ async def test_timeout_is_the_wait_for_a_new_token_not_for_the_whole(make: Make)
     asker = make(timeout=0.25, total_timeout=5)
     asker.server.answers = [Chunks([delta(str(n)) for n in range(8)], pause=0.08)]
     assert (await asker.ask()).text == "01234567"
+
+
+async def test_a_model_that_thinks_long_is_waited_for(make: Make) -> None:
+    """What it thinks is life, however long it takes to the first word; nothing of it is shown."""
+    asker = make(timeout=0.3)
+    thoughts = [delta(reasoning_content="想" * 5) for _ in range(8)] + [delta(None, reasoning="想")] * 2
+    asker.server.answers = [Chunks([*thoughts, delta("答案", "stop")], pause=0.06)]
+    begun = time.monotonic()
+    done = await asker.ask()
+    assert time.monotonic() - begun > 0.5
+    assert done.text == asker.shown == "答案"
+
+
+async def test_signs_of_life_that_are_no_token_do_not_count(make: Make) -> None:
+    """A queue that only sends comments and blank lines is no answer, and ends after `timeout`."""
+    asker = make(timeout=0.3)
+    asker.server.answers = [Chunks([": keep-alive\n\n", "\n", " \n\n"] * 20, pause=0.05)]
+    with pytest.raises(ModelTimeout):
+        await asker.ask()
 
 
 async def test_silence_in_the_middle_ends_it_too(make: Make) -> None:
