@@ -97,9 +97,14 @@ def system_text(
         section("正在和你对话的人", "\n".join(person)[:MAX_PROFILE]),
         section("更早对话的摘要", _capped(summary or "", MAX_SUMMARY)),
         section("可能相关的资料", _capped("\n\n".join(text.strip() for text in recall), MAX_RECALL)),
-        section("此前的对话", "\n".join(spoken(each.role, each.content, each.tool_calls) for each in quoted)),
+        quoted_window(quoted),
     ]
     return "\n\n".join(part for part in parts if part)
+
+
+def quoted_window(window: Sequence[WindowMessage]) -> str:
+    """The window as the end of a system message, for models that take no past turns; "" for an empty one."""
+    return section("此前的对话", "\n".join(spoken(each.role, each.content, each.tool_calls) for each in window))
 
 
 def one_line(text: str, most: int) -> str:

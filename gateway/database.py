@@ -31,12 +31,14 @@ class _Job:
 class Database:
     """One SQLite file. `run` returns when what it did is on disk (WAL, ``synchronous=FULL``).
 
-    Each operation stands in a savepoint of its own: one that raises undoes only itself.
+    Each operation stands in a savepoint of its own: one that raises undoes only itself. Not `durable`: what `run` did
+    outlives the process, but the last of it may be lost with the power.
     """
 
-    def __init__(self, path: Path, schema: str) -> None:
+    def __init__(self, path: Path, schema: str, *, durable: bool = True) -> None:
         self._path = path
         self._schema = schema
+        self._durable = durable
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._serve, name="database", daemon=True)
         self._started = threading.Event()
@@ -111,7 +113,7 @@ class Database:
         connection.row_factory = sqlite3.Row
         for pragma in (
             "journal_mode=WAL",
-            "synchronous=FULL",
+            f"synchronous={'FULL' if self._durable else 'NORMAL'}",
             "secure_delete=ON",
             "temp_store=MEMORY",
             "busy_timeout=10000",

@@ -1,0 +1,219 @@
+"""The trace of a message: what happened to it, step by step, as admins find it later. No raw text, no secret."""
+
+import base64
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from memory.conversation import ConversationId, InvalidId, Role
+from memory.window import Drop
+
+Fact = str | int | float | bool | None
+"""One detail of a step."""
+
+ID_LENGTH = 13
+
+
+def trace_id(channel: str, account: str, message: str) -> str:
+    """The id of a message's trace: ``t`` and 12 of ``[a-z2-7]``.
+
+    It follows from what the inbox de-duplicates by, so that each delivery of a message, and what happens to it after a
+    restart, belongs to one trace.
+    """
+    key = json.dumps(["trace", channel, account, message], ensure_ascii=False, separators=(",", ":"))
+    digest = hashlib.sha256(key.encode("utf-8", "replace")).digest()[:8]
+    return "t" + base64.b32encode(digest).decode("ascii").lower()[: ID_LENGTH - 1]
+
+
+class Kind(StrEnum):
+    """What a step tells. In brackets its facts.
+
+    ``received`` [bytes]; ``duplicate`` [state]; ``refused`` [reason, told]; ``command`` [name]; ``joined`` [into,
+    trace]; ``resumed`` after a restart; ``routed`` [agent, reason]; ``window`` (see SeenWindow) [kept, dropped, tokens,
+    gap, summary]; ``model`` [model, seconds, first_token, prompt_tokens, completion_tokens, finish, messages, tools,
+    error, reason]; ``tool`` [name, outcome, seconds, chars]; ``answered`` [chars, parts, stopped]; ``failed`` [text,
+    error, reason]; ``sent`` [part, parts, attempts, seconds, platform_id]; ``retried`` [part, attempt, pause, reason];
+    ``unsent`` [part, reason]; ``shelved`` [part, reason]; ``expired`` [reason]. Times are seconds.
+    """
+
+    RECEIVED = "received"
+    DUPLICATE = "duplicate"
+    REFUSED = "refused"
+    COMMAND = "command"
+    JOINED = "joined"
+    RESUMED = "resumed"
+    ROUTED = "routed"
+    WINDOW = "window"
+    MODEL = "model"
+    TOOL = "tool"
+    ANSWERED = "answered"
+    FAILED = "failed"
+    SENT = "sent"
+    RETRIED = "retried"
+    UNSENT = "unsent"
+    SHELVED = "shelved"
+    EXPIRED = "expired"
+
+
+class Outcome(StrEnum):
+    """What has become of a message so far.
+
+    ``duplicate`` is one of whose first delivery there is no trace (any more); ``unsent`` one whose answer was made and
+    never arrived.
+    """
+
+    WAITING = "waiting"
+    ANSWERING = "answering"
+    ANSWERED = "answered"
+    DELIVERED = "delivered"
+    SHELVED = "shelved"
+    JOINED = "joined"
+    COMMAND = "command"
+    REFUSED = "refused"
+    FAILED = "failed"
+    UNSENT = "unsent"
+    EXPIRED = "expired"
+    DUPLICATE = "duplicate"
+
+
+_OUTCOMES = {
+    Kind.RECEIVED: Outcome.WAITING,
+    Kind.RESUMED: Outcome.WAITING,
+    Kind.ROUTED: Outcome.ANSWERING,
+    Kind.ANSWERED: Outcome.ANSWERED,
+    Kind.SHELVED: Outcome.SHELVED,
+    Kind.JOINED: Outcome.JOINED,
+    Kind.COMMAND: Outcome.COMMAND,
+    Kind.REFUSED: Outcome.REFUSED,
+    Kind.FAILED: Outcome.FAILED,
+    Kind.UNSENT: Outcome.UNSENT,
+    Kind.EXPIRED: Outcome.EXPIRED,
+}
+UNDELIVERED = (Outcome.WAITING, Outcome.ANSWERING, Outcome.ANSWERED, Outcome.SHELVED)
+"""What the arrival of the last part makes ``delivered``: a refusal that was told is still a refusal."""
+
+
+def outcome_after(before: Outcome | None, kind: Kind, facts: Mapping[str, Fact]) -> Outcome | None:
+    """What a message has come to with this step; `before` is None while nothing is known."""
+    if kind is Kind.DUPLICATE:
+        return before or Outcome.DUPLICATE
+    if kind is Kind.SENT:
+        last = facts.get("part") == facts.get("parts")
+        return Outcome.DELIVERED if last and (before is None or before in UNDELIVERED) else before
+    return _OUTCOMES.get(kind, before)
+
+
+@dataclass(frozen=True, slots=True)
+class SeenMessage:
+    """One message of a window as it was: the turns in it (none for the line that stands for a missing answer)."""
+
+    role: Role
+    ids: tuple[str, ...]
+    tokens: int
+    shortened: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeenWindow:
+    """The window of one request as it was then. It holds ids, not texts: these stand in the conversation's file.
+
+    `first` is the ordinal of its oldest turn (None: no window; -1: that turn had none yet); `longest` how many tokens
+    of one turn were shown; `question` the id of the user's turn; `frame` names the system message and tools as they
+    were (see Frame); `checksum` is CRC-32 over the texts of all messages. `not_read_before`
+    is the oldest turn visited where older ones were not read. All counts are tokens but `gap` and `through`.
+    """
+
+    messages: tuple[SeenMessage, ...]
+    dropped: tuple[Drop, ...]
+    question: str
+    frame: str
+    checksum: int
+    first: int | None
+    longest: int
+    tokens: int
+    question_tokens: int
+    summary_tokens: int = 0
+    through: int | None = None
+    gap: int = 0
+    not_read_before: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One thing that happened: when (unix seconds) and its details; `window` with ``window`` alone."""
+
+    kind: Kind
+    at: float
+    facts: Mapping[str, Fact] = field(default_factory=dict)
+    window: SeenWindow | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trace:
+    """What is known of one message. `at` is when it came, `last` when something happened to it last (unix seconds).
+
+    `text` is its masked beginning (empty where own filters exist, which it has not passed). `reason` says in one line
+    why it was not answered, where it was not. `user` is the real speaker. `seq` grows with each message. Lists leave
+    out the `steps`.
+    """
+
+    seq: int
+    id: str
+    at: float
+    last: float
+    outcome: Outcome
+    message: str
+    entry: str = ""
+    channel: str = ""
+    user: str = ""
+    platform_user: str = ""
+    lane: str = ""
+    conversation: str = ""
+    reason: str = ""
+    text: str = ""
+    steps: tuple[Step, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceQuery:
+    """Which traces: all conditions that are given hold at once.
+
+    `q` is any of a trace's id, a message's id, a user's id (ours or the platform's), a conversation's id. A
+    conversation's traces include what was refused or is waiting in its chat before an agent was chosen. Empty: no such
+    condition.
+    """
+
+    q: str = ""
+    user: str = ""
+    message: str = ""
+    conversation: str = ""
+    channel: str = ""
+    outcomes: tuple[Outcome, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TracePage:
+    """Some traces, newest first; `before` asks for the next page, None on the last."""
+
+    traces: tuple[Trace, ...]
+    before: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """Requests that were turned away before anything of them was believed, of one minute (`at`, unix seconds)."""
+
+    at: float
+    route: str
+    status: int
+    count: int
+
+
+def lane_of(conversation: str) -> str | None:
+    """The first four parts of a conversation's id; None where it is none."""
+    try:
+        return str(ConversationId.parse(conversation).lane)
+    except InvalidId:
+        return None

@@ -1,0 +1,359 @@
+"""Traces on disk: one row per message, its steps as JSON lines that each batch adds to; bounded in size and age.
+
+The file is its own (``trace.db``), so that losing it harms nothing. All functions run on the database's thread.
+"""
+
+import functools
+import hashlib
+import json
+import sqlite3
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from agents.model import ModelRequest, ToolSpec
+from gateway.trace import (
+    UNDELIVERED,
+    Fact,
+    Kind,
+    Outcome,
+    Rejected,
+    SeenMessage,
+    SeenWindow,
+    Step,
+    Trace,
+    TracePage,
+    TraceQuery,
+    lane_of,
+)
+from memory.conversation import Role
+from memory.window import Drop, Window
+
+_UNDELIVERED = ", ".join(f"'{each}'" for each in UNDELIVERED)
+_MOST_STEPS = 256 * 1024
+"""The most bytes of one trace's steps: a message that is delivered for ever must not fill the file."""
+_MOST_DROPS = 200
+_AT_ONCE = 500
+_FRAME_SLACK = 3600.0
+
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS traces (
+    seq INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE,
+    at REAL NOT NULL, last REAL NOT NULL, outcome TEXT NOT NULL,
+    message TEXT NOT NULL, entry TEXT NOT NULL, channel TEXT NOT NULL,
+    user TEXT NOT NULL, platform_user TEXT NOT NULL, lane TEXT NOT NULL, conversation TEXT NOT NULL,
+    reason TEXT NOT NULL, text TEXT NOT NULL,
+    steps TEXT NOT NULL                 -- JSON lines
+);
+CREATE INDEX IF NOT EXISTS traces_user ON traces (user);
+CREATE INDEX IF NOT EXISTS traces_platform_user ON traces (platform_user);
+CREATE INDEX IF NOT EXISTS traces_message ON traces (message);
+CREATE INDEX IF NOT EXISTS traces_lane ON traces (lane);
+CREATE TABLE IF NOT EXISTS frames (
+    id TEXT PRIMARY KEY, owner TEXT NOT NULL, last REAL NOT NULL, body BLOB NOT NULL   -- deflated JSON
+);
+CREATE INDEX IF NOT EXISTS frames_owner ON frames (owner);
+CREATE TABLE IF NOT EXISTS rejected (
+    minute INTEGER NOT NULL, route TEXT NOT NULL, status INTEGER NOT NULL, count INTEGER NOT NULL,
+    PRIMARY KEY (minute, route, status)
+) WITHOUT ROWID;
+"""
+
+_UPSERT = f"""
+INSERT INTO traces (id, at, last, outcome, message, entry, channel, user, platform_user, lane, conversation, reason,
+                    text, steps)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (id) DO UPDATE SET
+    last = max(last, excluded.last),
+    outcome = CASE excluded.outcome
+        WHEN '' THEN outcome
+        WHEN 'duplicate' THEN outcome
+        WHEN 'delivered' THEN CASE WHEN outcome IN ({_UNDELIVERED}) THEN 'delivered' ELSE outcome END
+        ELSE excluded.outcome END,
+    entry = CASE excluded.entry WHEN '' THEN entry ELSE excluded.entry END,
+    conversation = CASE excluded.conversation WHEN '' THEN conversation ELSE excluded.conversation END,
+    reason = CASE excluded.reason WHEN '' THEN reason ELSE excluded.reason END,
+    text = CASE excluded.text WHEN '' THEN text ELSE excluded.text END,
+    steps = CASE WHEN length(steps) < {_MOST_STEPS} THEN steps || excluded.steps ELSE steps END
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One request as it was made, to be kept as ids: the window, the system message without a quoted window."""
+
+    window: Window
+    request: ModelRequest
+    question: str
+    longest: int
+    system: str
+    history: str
+    tools: tuple[ToolSpec, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """What a request holds beside the conversation: the system message (with `history` ``text``: before the quoted
+    window), the temperature and the tools that were offered."""
+
+    system: str
+    history: str
+    temperature: float | None
+    tools: tuple[ToolSpec, ...]
+
+
+@dataclass(slots=True)
+class Gathered:
+    """What happened to one message since the last batch."""
+
+    id: str
+    message: str
+    entry: str
+    channel: str
+    user: str
+    platform_user: str
+    lane: str
+    conversation: str = ""
+    reason: str = ""
+    text: str = ""
+    outcome: Outcome | None = None
+    steps: list[tuple[Kind, float, Mapping[str, Fact], Asked | None]] = field(default_factory=list)
+
+
+# ---- in
+
+
+def write(db: sqlite3.Connection, gathered: Iterable[Gathered]) -> None:
+    """Adds a batch."""
+    db.executemany(_UPSERT, [_row(db, each) for each in gathered])
+
+
+def _row(db: sqlite3.Connection, each: Gathered) -> tuple[object, ...]:
+    lines = []
+    for kind, at, facts, asked in each.steps:
+        line: dict[str, object] = {"kind": kind, "at": round(at, 4), **facts}
+        if asked is not None:
+            line["window"] = _seen(db, asked, each.lane.partition(":")[0], at)
+        lines.append(json.dumps(line, ensure_ascii=False, separators=(",", ":")))
+    steps = "\n".join((*lines, ""))
+    return (
+        each.id,
+        each.steps[0][1],
+        each.steps[-1][1],
+        each.outcome or "",
+        each.message,
+        each.entry,
+        each.channel,
+        each.user,
+        each.platform_user,
+        each.lane,
+        each.conversation,
+        each.reason,
+        each.text,
+        steps.encode("utf-8", "replace").decode(),
+    )
+
+
+def _seen(db: sqlite3.Connection, asked: Asked, owner: str, at: float) -> dict[str, object]:
+    window = asked.window
+    return {
+        "messages": [(each.role[0], each.ids, each.tokens, each.shortened) for each in window.messages],
+        "dropped": [(each.id, each.role, each.stage, each.reason, each.n) for each in window.dropped[:_MOST_DROPS]],
+        "question": asked.question,
+        "frame": _keep_frame(db, asked, owner, at),
+        "checksum": checksum(asked.request),
+        "first": window.first,
+        "longest": asked.longest,
+        "tokens": window.tokens,
+        "question_tokens": window.question_tokens,
+        "summary_tokens": window.summary_tokens,
+        "through": window.summary.through if window.summary else None,
+        "gap": window.gap,
+        "not_read_before": window.not_read_before,
+    }
+
+
+def checksum(request: ModelRequest) -> int:
+    """CRC-32 over the texts of all messages."""
+    texts = "\0".join([each.content for each in request.messages])
+    return zlib.crc32(texts.encode("utf-8", "surrogatepass"))
+
+
+def _keep_frame(db: sqlite3.Connection, asked: Asked, owner: str, at: float) -> str:
+    """The id of the frame, which is kept once per person."""
+    head = f"{owner}\0{asked.history}\0{asked.request.temperature}\0{_tools_json(asked.tools)}\0"
+    text = (head + asked.system).encode("utf-8", "surrogatepass")
+    id_ = hashlib.blake2b(text, digest_size=12).hexdigest()
+    found = db.execute("SELECT last FROM frames WHERE id = ?", (id_,)).fetchone()
+    if found is None:
+        body = {
+            "system": asked.system,
+            "history": asked.history,
+            "temperature": asked.request.temperature,
+            "tools": [(each.name, each.description, each.parameters) for each in asked.tools],
+        }
+        deflated = zlib.compress(json.dumps(body, separators=(",", ":")).encode(), 1)
+        db.execute("INSERT INTO frames (id, owner, last, body) VALUES (?, ?, ?, ?)", (id_, owner, at, deflated))
+    elif at - found["last"] > _FRAME_SLACK:
+        db.execute("UPDATE frames SET last = ? WHERE id = ?", (at, id_))
+    return id_
+
+
+@functools.lru_cache(maxsize=64)
+def _tools_json(tools: tuple[ToolSpec, ...]) -> str:
+    return json.dumps([(each.name, each.description, each.parameters) for each in tools])
+
+
+def write_rejected(db: sqlite3.Connection, counts: Mapping[tuple[int, str, int], int]) -> None:
+    """Adds requests turned away, by minute (since 1970), route and status."""
+    db.executemany(
+        "INSERT INTO rejected (minute, route, status, count) VALUES (?, ?, ?, ?)"
+        " ON CONFLICT DO UPDATE SET count = count + excluded.count",
+        [(*key, count) for key, count in counts.items()],
+    )
+
+
+# ---- out
+
+
+def find(db: sqlite3.Connection, query: TraceQuery, before: int | None, limit: int) -> TracePage:
+    """One page without steps, newest first."""
+    conditions: list[str] = []
+    values: list[object] = []
+
+    def wanted(condition: str, *given: object) -> None:
+        conditions.append(condition)
+        values.extend(given)
+
+    if query.q:
+        about, given = _about(query.q)
+        wanted(about, *given)
+    if query.user:
+        wanted("(user = ? OR platform_user = ?)", query.user, query.user)
+    if query.message:
+        wanted("message = ?", query.message)
+    if query.conversation:
+        wanted(*_in_conversation(query.conversation))
+    if query.channel:
+        wanted("channel = ?", query.channel)
+    if query.outcomes:
+        wanted(f"outcome IN ({', '.join('?' * len(query.outcomes))})", *query.outcomes)
+    if before is not None:
+        wanted("seq < ?", before)
+    where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
+    rows = db.execute(f"SELECT * FROM traces {where} ORDER BY seq DESC LIMIT ?", (*values, limit + 1)).fetchall()
+    found = tuple(_trace(row) for row in rows[:limit])
+    return TracePage(found, found[-1].seq if len(rows) > limit else None)
+
+
+def _about(q: str) -> tuple[str, list[object]]:
+    if lane_of(q):
+        condition, *given = _in_conversation(q)
+        return str(condition), given
+    return "(id = ? OR message = ? OR user = ? OR platform_user = ?)", [q] * 4
+
+
+def _in_conversation(conversation: str) -> tuple[Any, ...]:
+    return ("(lane = ? AND conversation IN (?, ''))", lane_of(conversation) or conversation, conversation)
+
+
+def get(db: sqlite3.Connection, id_: str) -> Trace | None:
+    """One trace with its steps."""
+    row = db.execute("SELECT * FROM traces WHERE id = ?", (id_,)).fetchone()
+    return _trace(row, tuple(_step(line) for line in row["steps"].splitlines())) if row else None
+
+
+def frame(db: sqlite3.Connection, id_: str) -> Frame | None:
+    """What a request held beside the conversation, while it is kept."""
+    row = db.execute("SELECT body FROM frames WHERE id = ?", (id_,)).fetchone()
+    if row is None:
+        return None
+    body = json.loads(zlib.decompress(row["body"]))
+    tools = tuple(ToolSpec(*each) for each in body["tools"])
+    return Frame(body["system"], body["history"], body["temperature"], tools)
+
+
+def rejected(db: sqlite3.Connection, limit: int) -> tuple[Rejected, ...]:
+    """The newest minutes in which requests were turned away."""
+    rows = db.execute("SELECT * FROM rejected ORDER BY minute DESC, route, status LIMIT ?", (limit,))
+    return tuple(Rejected(row["minute"] * 60.0, row["route"], row["status"], row["count"]) for row in rows)
+
+
+def _trace(row: sqlite3.Row, steps: tuple[Step, ...] = ()) -> Trace:
+    return Trace(
+        seq=row["seq"],
+        id=row["id"],
+        at=row["at"],
+        last=row["last"],
+        outcome=Outcome(row["outcome"] or Outcome.WAITING),
+        message=row["message"],
+        entry=row["entry"],
+        channel=row["channel"],
+        user=row["user"],
+        platform_user=row["platform_user"],
+        lane=row["lane"],
+        conversation=row["conversation"],
+        reason=row["reason"],
+        text=row["text"],
+        steps=steps,
+    )
+
+
+_ROLES = {role.value[0]: role for role in Role}
+
+
+def _step(line: str) -> Step:
+    facts = json.loads(line)
+    window = facts.pop("window", None)
+    return Step(Kind(facts.pop("kind")), facts.pop("at"), facts, _window(window) if window else None)
+
+
+def _window(kept: dict[str, Any]) -> SeenWindow:
+    messages = tuple(SeenMessage(_ROLES[role], tuple(ids), *counts) for role, ids, *counts in kept.pop("messages"))
+    dropped = tuple(Drop(id_, Role(role), *rest) for id_, role, *rest in kept.pop("dropped"))
+    return SeenWindow(messages=messages, dropped=dropped, **kept)
+
+
+# ---- bounds
+
+
+def shrink(db: sqlite3.Connection, most_bytes: int, at_least: int) -> int:
+    """Deletes the oldest where more than `most_bytes` are in use: `at_least` so many at a time; how many it were."""
+    (pages,), (free,), (size,) = (
+        db.execute(f"PRAGMA {name}").fetchone() for name in ("page_count", "freelist_count", "page_size")
+    )
+    if (pages - free) * size <= most_bytes:
+        return 0
+    gone = db.execute(
+        "DELETE FROM traces WHERE seq IN (SELECT seq FROM traces ORDER BY seq LIMIT ?)", (max(at_least, _AT_ONCE),)
+    ).rowcount
+    _drop_frames(db)
+    return gone
+
+
+def purge(db: sqlite3.Connection, before: float) -> int:
+    """Deletes some of what came before `before` (unix seconds); how many it were: 0 when none is left."""
+    gone = db.execute(
+        "DELETE FROM traces WHERE seq IN (SELECT seq FROM traces WHERE at < ? ORDER BY seq LIMIT ?)",
+        (before, _AT_ONCE),
+    ).rowcount
+    db.execute("DELETE FROM rejected WHERE minute < ?", (int(before // 60),))
+    _drop_frames(db)
+    return gone
+
+
+def _drop_frames(db: sqlite3.Connection) -> None:
+    """Frames that no trace left can name."""
+    (oldest,) = db.execute("SELECT at FROM traces ORDER BY seq LIMIT 1").fetchone() or (None,)
+    if oldest is None:
+        db.execute("DELETE FROM frames")
+    else:
+        db.execute("DELETE FROM frames WHERE last < ?", (oldest - 2 * _FRAME_SLACK,))
+
+
+def forget(db: sqlite3.Connection, user: str, groups: Sequence[str]) -> int:
+    """Deletes a person's traces, and the system messages of theirs and of these shared groups; how many traces."""
+    gone = db.execute("DELETE FROM traces WHERE user = ?", (user,)).rowcount
+    db.executemany("DELETE FROM frames WHERE owner = ?", [(each,) for each in (user, *groups)])
+    return gone
