@@ -1,41 +1,44 @@
 """What is known of a person, for all agents of that person: ``users/{user}.yaml``, kept by a tool and by admins.
 
-The file is YAML that people may edit: the fields stand under ``profile``, everything beside them is kept as it is. Every
-scalar is read as the text that is written (no ``no`` that turns into False).
+The file is YAML that people may edit: the fields stand under ``profile``, everything beside them is kept as it is. A
+person with several accounts (see memory.person) has one profile: what stands in the file of the account that stands for
+them, and beside it what only the others' files have. So an account that is unlinked has its own again.
 """
 
-import contextlib
 import hashlib
-import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import yaml
-
+from memory import person_file
 from memory.conversation import PERSON
-from memory.errors import StoreError, typed_errors
-from memory.folder import open_file, opened_folder, replaced
 from memory.generations import Generations
+from memory.person import Persons
+from memory.person_file import MAX_BYTES, PersonFileTooLarge, ProfileUnreadable
 from memory.sanitise import speakable
 
-FOLDER = "users"
-MAX_BYTES = 64 * 1024
+__all__ = [
+    "MAX_BYTES",
+    "MAX_FIELDS",
+    "MAX_NAME",
+    "MAX_TEXT",
+    "MAX_VALUES",
+    "Profile",
+    "ProfileTooLarge",
+    "ProfileUnreadable",
+    "Profiles",
+]
+
 MAX_FIELDS = 40
 MAX_NAME = 32
 MAX_VALUES = 30
 MAX_TEXT = 300
-"""The bounds of a file, of the number of fields, of a field's name, of its values, and of one value (characters)."""
+"""The bounds of the number of fields, of a field's name, of its values, and of one value (characters)."""
 
 _KEYS = 64
-_LOADER = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
 
 Profile = Mapping[str, tuple[str, ...]]
 """A profile's fields in their order, each with its values."""
-
-
-class ProfileUnreadable(StoreError):
-    """The file is not what a profile may be; it is left as it is. The message names it and the remedy."""
 
 
 class ProfileTooLarge(ValueError):
@@ -45,13 +48,14 @@ class ProfileTooLarge(ValueError):
 class Profiles:
     """The profiles of one workspace; thread-safe. Every method blocks and may raise StoreError."""
 
-    def __init__(self, workspace: Path, generations: Generations | None = None) -> None:
+    def __init__(self, workspace: Path, generations: Generations | None = None, persons: Persons | None = None) -> None:
         self._workspace = workspace
         self._generations = generations or Generations()
+        self._persons = persons or Persons(workspace, self._generations)
 
     def read(self, user: str) -> Profile:
         """A person's profile; empty where there is none, and for the pseudo-user of a shared group."""
-        return _fields(self._document(user).get("profile"), user) if re.fullmatch(PERSON, user) else {}
+        return self._seen(self._accounts(user)) if re.fullmatch(PERSON, user) else {}
 
     def update(
         self, user: str, fields: Mapping[str, Sequence[str]], key: str, generation: int | None = None
@@ -66,63 +70,68 @@ class Profiles:
         asked = self._generations.now() if generation is None else generation
         change = {_name(name): _values(values) for name, values in fields.items()}
         mark = hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()[:16]
-        with self._generations.writing(asked, user):
-            document = self._document(user)
-            present = _fields(document.get("profile"), user)
-            marks = document.get("applied")
-            marks = [each for each in marks if isinstance(each, str)] if isinstance(marks, list) else []
-            if mark in marks:
-                return present
-            profile = {name: values for name, values in {**present, **change}.items() if values}
-            if len(profile) > MAX_FIELDS:
-                raise ProfileTooLarge(f"最多 {MAX_FIELDS} 个字段，现有 {len(present)} 个；请合并或删去一些")
-            # What an admin wrote and nobody changes stays in the form it has.
-            written = document.get("profile")
-            kept = dict(written) if isinstance(written, dict) else {}
-            for name, values in change.items():
-                kept.pop(name, None)
-                if values:
-                    kept[name] = list(values) if len(values) > 1 else values[0]
-            self._write(user, {**document, "profile": kept, "applied": [*marks, mark][-_KEYS:]})
+        first, *others = accounts = self._accounts(user)
+        for other in others:  # before the mark is set, so that a repeat after a crash does it too
+            self._take_out(other, [name for name, values in change.items() if not values], asked, user)
+        with self._generations.writing(asked, first, user):
+            profile = self._set(first, change, mark)
+        return self._seen(accounts) if others else profile
+
+    def _accounts(self, user: str) -> tuple[str, ...]:
+        """All accounts of the person, the one that stands for them first."""
+        links = self._persons.loaded()
+        return tuple(dict.fromkeys((links.root(user), *sorted(links.ids_of(user)))))
+
+    def _seen(self, accounts: Sequence[str]) -> Profile:
+        fields: dict[str, tuple[str, ...]] = {}
+        for each in accounts:
+            more = _fields(self._document(each).get("profile"), each)
+            fields |= {name: values for name, values in more.items() if name not in fields}
+        return dict(list(fields.items())[:MAX_FIELDS])
+
+    def _set(self, user: str, change: Profile, mark: str) -> Profile:
+        document = self._document(user)
+        present = _fields(document.get("profile"), user)
+        marks = document.get("applied")
+        marks = [each for each in marks if isinstance(each, str)] if isinstance(marks, list) else []
+        if mark in marks:
+            return present
+        profile = {name: values for name, values in {**present, **change}.items() if values}
+        if len(profile) > MAX_FIELDS:
+            raise ProfileTooLarge(f"最多 {MAX_FIELDS} 个字段，现有 {len(present)} 个；请合并或删去一些")
+        # What an admin wrote and nobody changes stays in the form it has.
+        written = document.get("profile")
+        kept = dict(written) if isinstance(written, dict) else {}
+        for name, values in change.items():
+            kept.pop(name, None)
+            if values:
+                kept[name] = list(values) if len(values) > 1 else values[0]
+        self._write(user, {**document, "profile": kept, "applied": [*marks, mark][-_KEYS:]})
         return profile
 
+    def _take_out(self, user: str, names: Sequence[str], generation: int, by: str) -> None:
+        with self._generations.writing(generation, user, by):
+            document = self._document(user)
+            written = document.get("profile")
+            kept = dict(written) if isinstance(written, dict) else {}
+            if kept.keys() & set(names):
+                self._write(user, {**document, "profile": {name: kept[name] for name in kept if name not in names}})
+
     def _document(self, user: str) -> dict[str, object]:
-        path = f"{FOLDER}/{user}.yaml"
-        where = opened_folder(self._workspace, FOLDER)
-        data = b""
-        with typed_errors(path), contextlib.suppress(FileNotFoundError), where as folder:
-            fd = open_file(folder, f"{user}.yaml", os.O_RDONLY)
-            with os.fdopen(fd, "rb") as file:
-                data = file.read(MAX_BYTES + 1)
-        if len(data) > MAX_BYTES:
-            raise ProfileUnreadable(f"{path}: 超过 {MAX_BYTES // 1024} KiB；请精简")
-        try:
-            document = yaml.load(data, Loader=_LOADER)
-        except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-            mark = getattr(error, "problem_mark", None)
-            line = f":{mark.line + 1}" if mark else ""
-            raise ProfileUnreadable(f"{path}{line}: 不是有效的 YAML；请修正") from None
-        if document in (None, ""):
-            return {}
-        if not isinstance(document, dict):
-            raise ProfileUnreadable(f"{path}: 应为“键: 值”的形式；请修正")
-        return document
+        return person_file.read(self._workspace, user)
 
     def _write(self, user: str, document: Mapping[str, object]) -> None:
-        text = yaml.safe_dump(document, allow_unicode=True, sort_keys=False, width=120)
-        data = text.encode()
-        if len(data) > MAX_BYTES:
-            raise ProfileTooLarge("资料太长；请精简")
-        path = f"{FOLDER}/{user}.yaml"
-        with typed_errors(path), opened_folder(self._workspace, FOLDER, create=True) as folder:
-            replaced(folder, f"{user}.yaml", [data])
+        try:
+            person_file.write(self._workspace, user, document)
+        except PersonFileTooLarge:
+            raise ProfileTooLarge("资料太长；请精简") from None
 
 
 def _fields(written: object, user: str) -> dict[str, tuple[str, ...]]:
     if written in (None, ""):
         return {}
     if not isinstance(written, dict):
-        raise ProfileUnreadable(f"{FOLDER}/{user}.yaml: profile: 应为“键: 值”的形式；请修正")
+        raise ProfileUnreadable(f"{person_file.path_of(user)}: profile: 应为“键: 值”的形式；请修正")
     fields = {str(name)[:MAX_NAME]: _shown(value) for name, value in list(written.items())[:MAX_FIELDS]}
     return {name: values for name, values in fields.items() if values}
 

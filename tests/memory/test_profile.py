@@ -53,7 +53,7 @@ def test_one_key_changes_something_once(tmp_path: Path) -> None:
 def test_what_admins_wrote_stays_as_text_and_beside_it(tmp_path: Path) -> None:
     profiles = written(
         tmp_path,
-        "name: 张三\nsame-as: ubbbbbbbbbbbb\nprofile:\n  code: 0123\n  remote: no\n  at: 12:30\n  langs: [C, yes]\n"
+        "name: 张三\nteam: 乙组\nprofile:\n  code: 0123\n  remote: no\n  at: 12:30\n  langs: [C, yes]\n"
         "  home: {city: 上海, floor: 3}\n  empty:\n",
     )
     assert profiles.read(USER) == {
@@ -65,7 +65,7 @@ def test_what_admins_wrote_stays_as_text_and_beside_it(tmp_path: Path) -> None:
     }
     profiles.update(USER, {"skills": ["Java"]}, "1")
     document = yaml.load(file_of(tmp_path).read_text(encoding="utf-8"), yaml.BaseLoader)
-    assert (document["name"], document["same-as"]) == ("张三", "ubbbbbbbbbbbb")
+    assert (document["name"], document["team"]) == ("张三", "乙组")
     assert document["profile"]["home"] == {"city": "上海", "floor": "3"}
     assert document["profile"]["code"] == "0123"
     assert yaml.safe_load(file_of(tmp_path).read_text(encoding="utf-8"))["profile"]["remote"] == "no"
