@@ -35,7 +35,7 @@ from gateway.snapshot import Snapshots
 from gateway.status import Parts, metrics, status
 from gateway.summaries import Summaries
 from gateway.tool_calls import Desk
-from gateway.window_view import window_view
+from gateway.window_view import Inspection, as_json, inspect_window
 from gateway.workspace_lock import WorkspaceLock
 from memory.conversation import ConversationId, Turn
 from memory.errors import StoreError
@@ -312,8 +312,13 @@ class App:
 
     async def window(self, conversation: ConversationId) -> Mapping[str, Any] | None:
         """The window as it would be sent with the next question; None for a conversation that does not exist."""
+        inspection = await self.inspect(conversation)
+        return as_json(inspection) if inspection else None
+
+    async def inspect(self, conversation: ConversationId, over: Mapping[str, int] | None = None) -> Inspection | None:
+        """The same for eyes, `over` in place of some settings of the window. Raises ValueError."""
         entry = await self._index.entry_of(conversation)
-        return await window_view(conversation, self._snapshots.now(), self._memory, entry)
+        return await inspect_window(conversation, self._snapshots.now(), self._memory, entry, over)
 
     async def status(self) -> Mapping[str, Any]:
         """How the gateway is."""

@@ -114,7 +114,7 @@ def turn_json(turn: Turn) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Query:
+class Query:
     """The query of one request. Raises BadRequest for keys given twice and values that cannot be."""
 
     request: web.Request
@@ -228,7 +228,7 @@ class Api:
 
     async def conversations(self, request: web.Request) -> web.StreamResponse:
         """One page of the list of conversations."""
-        query = _Query(request)
+        query = Query(request)
         channel = query.text("channel")
         if channel is not None and channel not in CHANNELS:
             raise BadRequest(400, f"channel 应为 {'、'.join(CHANNELS)} 之一")
@@ -244,9 +244,9 @@ class Api:
 
     async def history(self, request: web.Request) -> web.StreamResponse:
         """One page of a conversation's turns, the newest page first."""
-        query = _Query(request)
+        query = Query(request)
         before, limit = query.number("before", 0, 10**15), query.limit()
-        turns = await self._backend.history(_conversation(request), before, limit)
+        turns = await self._backend.history(conversation_of(request), before, limit)
         if turns is None:
             raise BadRequest(404, _UNKNOWN)
         first = turns[0].n if turns else 0
@@ -255,7 +255,7 @@ class Api:
 
     async def window(self, request: web.Request) -> web.StreamResponse:
         """What the model would see with the next question."""
-        window = await self._backend.window(_conversation(request))
+        window = await self._backend.window(conversation_of(request))
         if window is None:
             raise BadRequest(404, _UNKNOWN)
         return json_response(window)
@@ -296,7 +296,8 @@ class Api:
         )
 
 
-def _conversation(request: web.Request) -> ConversationId:
+def conversation_of(request: web.Request) -> ConversationId:
+    """The conversation that stands in the path. Raises BadRequest where none can."""
     try:
         return ConversationId.parse(request.match_info["id"])
     except InvalidId:

@@ -9,6 +9,7 @@ from gateway.console.auth import ONCE_SECONDS, Clock, Logins
 from gateway.console.backend import ConsoleBackend
 from gateway.console.guard import Guard, harden
 from gateway.console.pages.chat import ChatPage
+from gateway.console.pages.conversations import ConversationPage, ConversationsPage
 from gateway.console.pages.files import Files
 from gateway.console.pages.login import LoginPage
 from gateway.console.pages.overview import OverviewPage
@@ -44,6 +45,8 @@ class Console:
             LoginPage(self._logins, guard),
             ChatPage(),
             OverviewPage(backend, time.time),
+            ConversationsPage(backend),
+            ConversationPage(backend),
         ):
             part.add_to(self._app)
 

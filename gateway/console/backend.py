@@ -7,6 +7,7 @@ from typing import Any, Protocol
 from channels.web import WebChannel
 from gateway.conversation_index import ConversationPage
 from gateway.removed import Removed
+from gateway.window_view import Inspection
 from memory.conversation import ConversationId, Turn
 from memory.mended import Mended
 
@@ -36,6 +37,9 @@ class ConsoleBackend(Protocol):
 
     async def window(self, conversation: ConversationId) -> Mapping[str, Any] | None:
         """What `window --json` prints; None: unknown id."""
+
+    async def inspect(self, conversation: ConversationId, over: Mapping[str, int] | None = None) -> Inspection | None:
+        """The window with the next question, `over` in place of some settings; None: unknown id. Raises ValueError."""
 
     async def status(self) -> Mapping[str, Any]:
         """How the gateway is, without a secret. ``"demo": true`` while the demo model stands in for a real one."""

@@ -1,11 +1,10 @@
 """The chat page in a real browser: login, streaming, captions, keys; nothing foreign, nothing inline, nothing wide."""
 
 import re
-import shutil
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
 from channels.message import Answered, Delta, Failed, InboundMessage, Progress, Routed
 from gateway.console.application import Console
@@ -14,29 +13,17 @@ from memory.conversation import Role, Turn
 from tests.gateway.fake_backend import FakeBackend, echo
 
 playwright = pytest.importorskip("playwright.async_api", reason="playwright is not installed: no browser tests")
-from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, Request, async_playwright, expect  # noqa: E402
+from playwright.async_api import Browser, BrowserContext, Page, expect  # noqa: E402
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
-SHOTS = Path(__file__).parent / "shots"
+from tests.browser.watching import NEEDS_CHROMIUM, Watched  # noqa: E402
+
 TOKEN = "a-token-for-browsers"
 LONG = "上海的 Python 后端岗位主要集中在互联网和金融公司。\n\n" + "\n".join(
     f"{n}. 某某科技有限公司，{20 + n}k–{30 + n}k，https://jobs.example.com/{'p' * 60}/{n}" for n in range(1, 6)
 )
 HOSTILE = "<img src=x onerror=alert(1)><script>document.title='owned'</script><b>粗</b>"
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(CHROMIUM is None, reason="NO CHROMIUM on this machine: the chat page goes untested"),
-]
+pytestmark = [*NEEDS_CHROMIUM, pytest.mark.asyncio(loop_scope="module")]
 
 
 def script(message: InboundMessage) -> list[Progress]:
@@ -57,25 +44,12 @@ def script(message: InboundMessage) -> list[Progress]:
     return echo(message)
 
 
-class Watched:
-    """One page, and whatever happened in it that must not."""
+class Chat(Watched):
+    """The chat page before a console whose backend answers by `script`."""
 
     def __init__(self, page: Page, base: str, backend: FakeBackend, console: Console) -> None:
-        self.page, self.base, self.backend, self.console = page, base, backend, console
-        self.wrong: list[str] = []
-        page.on("console", self._said)
-        page.on("pageerror", lambda error: self.wrong.append(f"error: {error}"))
-        page.on("request", lambda r: r.url.startswith(base) or self.wrong.append(f"foreign: {r.url}"))
-        page.on("requestfailed", self._failed)
-
-    def _said(self, message: ConsoleMessage) -> None:
-        if message.type in ("error", "warning"):
-            self.wrong.append(f"{message.type}: {message.text}")
-
-    def _failed(self, request: Request) -> None:
-        # What a navigation cuts off is aborted, and now and then a stream that was read to its very end.
-        if request.failure != "net::ERR_ABORTED":
-            self.wrong.append(f"failed: {request.url} {request.failure}")
+        super().__init__(page, base)
+        self.backend, self.console = backend, console
 
     async def enter(self) -> None:
         await self.page.goto(self.base + self.console.login_path())
@@ -85,29 +59,13 @@ class Watched:
         await self.page.locator("#text").fill(text)
         await self.page.keyboard.press("Enter")
 
-    async def shot(self, name: str) -> None:
-        SHOTS.mkdir(exist_ok=True)
-        await self.page.screenshot(path=SHOTS / f"{name}.png")
 
-    async def fits(self) -> None:
-        wide = await self.page.evaluate("document.documentElement.scrollWidth - innerWidth")
-        assert wide <= 0, f"{wide} px too wide"
-
-
-@pytest.fixture
-async def browser() -> AsyncIterator[Browser]:
-    async with async_playwright() as started:
-        browser = await started.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield browser
-        await browser.close()
-
-
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def backend() -> FakeBackend:
     return FakeBackend(script, pause=0.002)
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def console(backend: FakeBackend) -> AsyncIterator[tuple[Console, str]]:
     console = Console(backend, token=TOKEN, host="127.0.0.1")
     listener = Listener(console.app, "127.0.0.1", 0, key="console", grace=0.2)
@@ -117,13 +75,13 @@ async def console(backend: FakeBackend) -> AsyncIterator[tuple[Console, str]]:
     await listener.stop()
 
 
-async def watched(context: BrowserContext, console: tuple[Console, str], backend: FakeBackend) -> Watched:
+async def watched(context: BrowserContext, console: tuple[Console, str], backend: FakeBackend) -> Chat:
     context.set_default_timeout(10_000)
-    return Watched(await context.new_page(), console[1], backend, console[0])
+    return Chat(await context.new_page(), console[1], backend, console[0])
 
 
-@pytest.fixture
-async def chat(browser: Browser, console: tuple[Console, str], backend: FakeBackend) -> AsyncIterator[Watched]:
+@pytest_asyncio.fixture(loop_scope="module")
+async def chat(browser: Browser, console: tuple[Console, str], backend: FakeBackend) -> AsyncIterator[Chat]:
     context = await browser.new_context(viewport={"width": 1100, "height": 760}, locale="zh-CN")
     chat = await watched(context, console, backend)
     yield chat
@@ -131,7 +89,7 @@ async def chat(browser: Browser, console: tuple[Console, str], backend: FakeBack
     assert not chat.wrong
 
 
-async def test_login_then_a_streamed_answer_with_its_agent_and_reason(chat: Watched) -> None:
+async def test_login_then_a_streamed_answer_with_its_agent_and_reason(chat: Chat) -> None:
     page = chat.page
     await page.goto(chat.base)
     await expect(page).to_have_url(chat.base + "/login")
@@ -165,7 +123,7 @@ async def test_login_then_a_streamed_answer_with_its_agent_and_reason(chat: Watc
     assert TOKEN not in await page.evaluate("JSON.stringify([{...localStorage}, {...sessionStorage}])")
 
 
-async def test_the_answer_grows_while_it_is_made(chat: Watched) -> None:
+async def test_the_answer_grows_while_it_is_made(chat: Chat) -> None:
     await chat.enter()
     chat.backend.pause = 0.05
     await chat.say("长")
@@ -177,7 +135,7 @@ async def test_the_answer_grows_while_it_is_made(chat: Watched) -> None:
     assert await bubble.evaluate("e => e.textContent") == LONG
 
 
-async def test_a_composition_is_not_sent(chat: Watched) -> None:
+async def test_a_composition_is_not_sent(chat: Chat) -> None:
     await chat.enter()
     text = chat.page.locator("#text")
     await text.fill("nihao")
@@ -195,7 +153,7 @@ async def test_a_composition_is_not_sent(chat: Watched) -> None:
     assert [m.text for m in chat.backend.accepted] == ["nihao\n\n\n"]
 
 
-async def test_stop_new_commands_and_failures(chat: Watched) -> None:
+async def test_stop_new_commands_and_failures(chat: Chat) -> None:
     page = chat.page
     await chat.enter()
     await chat.say("/help")
@@ -216,7 +174,7 @@ async def test_stop_new_commands_and_failures(chat: Watched) -> None:
     assert [m.text for m in chat.backend.accepted] == ["/help", "坏", "长", "/stop", "/new"]
 
 
-async def test_name_group_and_agent_go_with_the_question(chat: Watched) -> None:
+async def test_name_group_and_agent_go_with_the_question(chat: Chat) -> None:
     page = chat.page
     await chat.enter()
     await page.get_by_text("设置").click()
@@ -234,7 +192,7 @@ async def test_name_group_and_agent_go_with_the_question(chat: Watched) -> None:
     assert message.lane.group
 
 
-async def test_hostile_texts_are_shown_as_text(chat: Watched) -> None:
+async def test_hostile_texts_are_shown_as_text(chat: Chat) -> None:
     await chat.enter()
     await chat.say("毒")
     answer = chat.page.locator(".turn").last
@@ -246,7 +204,7 @@ async def test_hostile_texts_are_shown_as_text(chat: Watched) -> None:
     assert await chat.page.title() == "试聊 · 三桥"
 
 
-async def test_a_reload_shows_what_was_said(chat: Watched) -> None:
+async def test_a_reload_shows_what_was_said(chat: Chat) -> None:
     await chat.enter()
     await chat.say("你好")
     await expect(chat.page.locator(".caption")).to_have_count(1)
@@ -286,7 +244,7 @@ async def test_demo_hint_and_narrow_dark_screen(
     assert not chat.wrong
 
 
-async def test_everything_is_reached_by_keyboard_and_has_a_name(chat: Watched) -> None:
+async def test_everything_is_reached_by_keyboard_and_has_a_name(chat: Chat) -> None:
     page = chat.page
     await chat.enter()
     await expect(page.locator("#agents button")).to_have_count(3)
@@ -296,11 +254,7 @@ async def test_everything_is_reached_by_keyboard_and_has_a_name(chat: Watched) -
         await page.keyboard.press("Tab")
         seen.add(await page.evaluate("(e => e.id || e.tagName)(document.activeElement)"))
     assert {"agent", "new", "SUMMARY", "BUTTON", "text"} <= seen, seen
-    nameless = await page.evaluate(
-        "[...document.querySelectorAll('button, input, select, textarea, summary')].filter(e => "
-        "!(e.textContent.trim() || e.ariaLabel || e.labels?.length)).map(e => e.outerHTML)"
-    )
-    assert nameless == []
+    await chat.named()
 
 
 async def test_a_narrow_long_light_conversation_for_the_eye(

@@ -1,0 +1,158 @@
+"""The list of conversations, and one conversation: all that was said beside what the model gets of it."""
+
+import asyncio
+from dataclasses import dataclass
+
+from aiohttp import web
+
+from gateway.console.api import BadRequest, Query, conversation_of
+from gateway.console.backend import ConsoleBackend
+from gateway.console.inspector import KNOBS, as_config, change, request_shares, what_if
+from gateway.console.templating import page, wants_fragment
+from gateway.conversation_index import BadCursor, ConversationItem
+from memory.conversation import CHANNELS, Role
+from memory.errors import StoreError
+
+_ROWS = 30
+_TURNS = 50
+_GLANCE = 4
+_PREVIEW = 120
+_MOST_TOKENS = 2_000_000
+_UNKNOWN = "没有这个会话"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One conversation of the list: who spoke last in it, and how the last text begins."""
+
+    item: ConversationItem
+    name: str = ""
+    preview: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """What is looked for; "" is anything. `kind` is ``0`` for direct chats, ``1`` for groups."""
+
+    channel: str
+    user: str
+    agent: str
+    kind: str
+
+    @classmethod
+    def of(cls, query: Query) -> "Filter":
+        """Raises BadRequest."""
+        found = cls(*(query.text(key) or "" for key in ("channel", "user", "agent", "kind")))
+        if found.channel and found.channel not in CHANNELS:
+            raise BadRequest(400, f"channel 应为 {'、'.join(CHANNELS)} 之一")
+        if found.kind not in ("", "0", "1"):
+            raise BadRequest(400, "kind 应为 0（私聊）或 1（群聊）")
+        return found
+
+    @property
+    def part(self) -> str | None:
+        """What every id looked for has in it."""
+        if self.agent:
+            return f":{self.kind}:{self.agent}" if self.kind else f":{self.agent}"
+        return f":{self.kind}:" if self.kind else None
+
+
+class ConversationsPage:
+    """The handler of ``/conversations``."""
+
+    def __init__(self, backend: ConsoleBackend) -> None:
+        self._backend = backend
+
+    def add_to(self, app: web.Application) -> None:
+        """Adds the route."""
+        app.router.add_route("GET", "/conversations", self.show)
+
+    async def show(self, request: web.Request) -> web.StreamResponse:
+        """One page of the list; alone where only the next one is asked for."""
+        query = Query(request)
+        wanted, before = Filter.of(query), query.text("before", 1000)
+        try:
+            found = await self._backend.conversations(
+                wanted.channel or None, wanted.user or None, wanted.part, before, _ROWS
+            )
+        except BadCursor:
+            raise BadRequest(400, "before 不是这个列表给出的游标") from None
+        rows = await asyncio.gather(*map(self._row, found.items))
+        return await page(
+            "_conversations.html" if wants_fragment(request) else "conversations.html",
+            here="conversations",
+            rows=rows,
+            before=found.before,
+            wanted=wanted,
+            channels=CHANNELS,
+            agents=self._backend.agents(),
+        )
+
+    async def _row(self, item: ConversationItem) -> Row:
+        try:
+            turns = await self._backend.history(item.id, None, _GLANCE) or ()
+        except StoreError:
+            return Row(item, preview="（文件读不出来；请运行 repair）")
+        said = [turn for turn in turns if turn.text.strip() and turn.role is not Role.RESET]
+        name = next((turn.name for turn in reversed(said) if turn.name), "")
+        return Row(item, name or "", " ".join(said[-1].text[: 2 * _PREVIEW].split())[:_PREVIEW] if said else "")
+
+
+class ConversationPage:
+    """Handlers of ``/conversations/{id}`` and of its parts."""
+
+    def __init__(self, backend: ConsoleBackend) -> None:
+        self._backend = backend
+
+    def add_to(self, app: web.Application) -> None:
+        """Adds the routes."""
+        app.router.add_route("GET", "/conversations/{id}", self.show)
+        app.router.add_route("GET", "/conversations/{id}/history", self.history)
+        app.router.add_route("GET", "/conversations/{id}/window", self.window)
+
+    async def show(self, request: web.Request) -> web.StreamResponse:
+        """The newest turns beside the window as it would be sent with the next question."""
+        conversation = conversation_of(request)
+        turns = await self._backend.history(conversation, None, _TURNS)
+        if turns is None:
+            raise BadRequest(404, _UNKNOWN)
+        seen = await self._backend.inspect(conversation)
+        return await page(
+            "conversation.html",
+            here="conversations",
+            conversation=conversation,
+            turns=turns,
+            before=turns[0].n if turns and turns[0].n > 0 else None,
+            seen=seen,
+            parts=request_shares(seen) if seen else (),
+            config=as_config(seen.settings) if seen else "",
+            changed=None,
+        )
+
+    async def history(self, request: web.Request) -> web.StreamResponse:
+        """Older turns."""
+        conversation, query = conversation_of(request), Query(request)
+        turns = await self._backend.history(conversation, query.number("before", 0, 10**15), _TURNS)
+        if turns is None:
+            raise BadRequest(404, _UNKNOWN)
+        before = turns[0].n if turns and turns[0].n > 0 else None
+        return await page("_history.html", conversation=conversation, turns=turns, before=before)
+
+    async def window(self, request: web.Request) -> web.StreamResponse:
+        """The window as it would be with other settings, by the same function that makes the real one."""
+        conversation, query = conversation_of(request), Query(request)
+        over = what_if({key: query.number(key.replace("_", "-"), 1, _MOST_TOKENS) for key in KNOBS})
+        try:
+            seen = await self._backend.inspect(conversation, over)
+        except ValueError:
+            raise BadRequest(400, "窗口不能是这样的：max-messages 至少 2，max-tokens 至少 200") from None
+        now = await self._backend.inspect(conversation)
+        if seen is None or now is None:
+            raise BadRequest(404, _UNKNOWN)
+        return await page(
+            "_window.html",
+            seen=seen,
+            parts=request_shares(seen),
+            config=as_config(seen.settings),
+            changed=change(now.window, seen.window) if seen.settings != now.settings else None,
+        )
