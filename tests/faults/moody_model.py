@@ -1,0 +1,75 @@
+"""A model that is slow now and then, refuses, breaks off, hangs; and keeps what may never happen to it."""
+
+import asyncio
+import collections
+import random
+from collections.abc import Callable
+from typing import Any
+
+from aiohttp import web
+
+from tests.faults.record import FETCH, speakers
+from tests.platforms.model_server import Chunks, ModelServer, Raw, delta, remembering
+
+MOODS = {"429": 4, "500": 4, "reset": 4, "half": 3, "hang": 3, "slow": 6}
+"""Of a hundred answers."""
+
+
+class MoodyModel(ModelServer):
+    """`life` counts the lives of the gateway. `calm` ends the moods; `excused` are questions it ever failed at."""
+
+    def __init__(self, rng: random.Random) -> None:
+        super().__init__()
+        self._rng = rng
+        self.calm = False
+        self.life: Callable[[], int] = lambda: 0
+        self.excused: set[str] = set()
+        self.broken: list[str] = []
+        self.moods: collections.Counter[str] = collections.Counter()
+        self.asked_for: dict[str, str] = {}
+        self._answered: set[tuple[int, str]] = set()
+
+    async def _respond(self, request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+        question = str(body["messages"][-1]["content"])
+        life = self.life()
+        self._look(body["messages"], question, life)
+        mood = self._mood()
+        self.moods[mood] += 1
+        if mood not in ("good", "slow"):
+            self.excused.add(question)
+        await asyncio.sleep({"hang": 1.6, "slow": 0.6}.get(mood, self._rng.random() * 0.1))
+        if mood == "reset":
+            if request.transport is not None:
+                request.transport.abort()
+            return web.Response()
+        self.answers = [self._answer(mood, body)]
+        response = await super()._respond(request, body)
+        if mood in ("good", "slow"):
+            self._answered.add((life, question))
+        return response
+
+    def _mood(self) -> str:
+        if self.calm:
+            return "good"
+        names, weights = list(MOODS), list(MOODS.values())
+        return self._rng.choices([*names, "good"], [*weights, 100 - sum(weights)])[0]
+
+    @staticmethod
+    def _answer(mood: str, body: dict[str, Any]) -> Any:
+        if mood in ("429", "500"):
+            return Raw('{"error": {"message": "later"}}', "application/json", int(mood))
+        text = remembering(body["messages"])
+        if mood == "half":
+            return Chunks([delta(text[: len(text) // 2])], cut=True)
+        return text
+
+    def _look(self, messages: list[dict[str, Any]], question: str, life: int) -> None:
+        """One person's words in a request; a turn stays the turn it was; what was answered is not asked again."""
+        people = set().union(*(speakers(str(message["content"])) for message in messages))
+        if len(people) > 1:
+            self.broken.append(f"words of {people} in one request")
+        for text in question.split("\n"):
+            if text != FETCH and self.asked_for.setdefault(text, question) != question:
+                self.broken.append(f"{text} in another turn than before")
+        if (life, question) in self._answered and FETCH not in question:
+            self.broken.append(f"asked again after its answer: {question}")
