@@ -97,6 +97,10 @@ class Persons:
         self.links = Links({})
         """As they were read last; reading this does not block."""
 
+    def of(self, user: str) -> str:
+        """The account that stands for this one's person, as far as is known by now; does not block."""
+        return self.links.root(user)
+
     def loaded(self) -> Links:
         """The links, read where they never were."""
         return self.links if self._read else self.refresh()
