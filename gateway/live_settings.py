@@ -43,7 +43,7 @@ class LiveSettings:
         self.current = settings
         self.problems: tuple[Problem, ...] = ()
         self.waiting: tuple[str, ...] = ()
-        self._config_dir = config_dir
+        self.config_dir = config_dir
         self._environ = environ
         self._poll = poll
         self._settle = settle
@@ -57,12 +57,12 @@ class LiveSettings:
         """Takes changes over until cancelled."""
         taken: Fingerprint | None = None  # what was read before the watch began is not known: read once more
         while True:
-            seen = await asyncio.to_thread(fingerprint, self._config_dir)
+            seen = await asyncio.to_thread(fingerprint, self.config_dir)
             if seen == taken:
                 await asyncio.sleep(self._poll)
                 continue
             await asyncio.sleep(self._settle)
-            if await asyncio.to_thread(fingerprint, self._config_dir) != seen:
+            if await asyncio.to_thread(fingerprint, self.config_dir) != seen:
                 continue
             try:
                 await self.take_over()
@@ -70,10 +70,19 @@ class LiveSettings:
                 log.error("config_watch_failed error=%s", type(error).__name__, exc_info=error)
             taken = seen
 
+    async def look(self) -> tuple[Settings, tuple[str, ...]]:
+        """The settings as the files give them now, and the keys of them that wait for a restart; takes nothing over.
+
+        Raises ConfigProblems.
+        """
+        loaded = await asyncio.to_thread(load, self.config_dir, self._environ)
+        merged = await asyncio.to_thread(_merged, self.current, loaded)
+        return loaded.settings, changed_keys(merged, loaded.settings)
+
     async def take_over(self) -> bool:
         """Reads the files now; False (and `problems`) when they cannot be taken over."""
         try:
-            loaded = await asyncio.to_thread(load, self._config_dir, self._environ)
+            loaded = await asyncio.to_thread(load, self.config_dir, self._environ)
             merged = await asyncio.to_thread(_merged, self.current, loaded)
         except ConfigProblems as error:
             if error.problems != self.problems:

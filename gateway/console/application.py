@@ -9,6 +9,7 @@ from gateway.console.auth import ONCE_SECONDS, Clock, Logins
 from gateway.console.backend import ConsoleBackend
 from gateway.console.guard import Guard, harden
 from gateway.console.pages.chat import ChatPage
+from gateway.console.pages.config import ConfigPage
 from gateway.console.pages.conversations import ConversationPage, ConversationsPage
 from gateway.console.pages.files import Files
 from gateway.console.pages.login import LoginPage
@@ -47,6 +48,7 @@ class Console:
             OverviewPage(backend, time.time),
             ConversationsPage(backend),
             ConversationPage(backend),
+            ConfigPage(backend),
         ):
             part.add_to(self._app)
 

@@ -1,0 +1,125 @@
+"""Config files as they may be shown: the lines as written, with everything that is or may be a secret made unreadable.
+
+Shown are values of keys that are known and hold no secret; whatever else stands in a file (a mistyped `api-kee`, a
+header's value) is not. Comments are shown but for what looks like a secret in them. Pure.
+"""
+
+import re
+import typing
+from collections.abc import Iterable, Iterator
+from functools import cache
+
+import yaml
+from pydantic import BaseModel, SecretStr
+
+from gateway.entries import KINDS
+from gateway.sections import Settings
+from gateway.texts import DEFAULTS
+from memory.context import ContextOverrides
+
+HIDDEN = "••••••"
+_LOADER: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_REFERENCE = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]*(?::-(.*))?\}", re.DOTALL)
+_LOOKS_SECRET = re.compile(
+    r"((?:key|secret|token|password|passwd|pwd)[\"']?\s*[:=：](?!-)\s*)(?![\"']?(?:\$\{|•))([^\s,}]+)", re.I
+)
+_IN_ADDRESS = re.compile(r"(://)[^/\s@]+@|(://[^\s?]+\?)[^\s\"']+")
+_KEY_LINE = re.compile(r"(\s*(?:- +)?[\"']?([\w.-]+)[\"']?\s*:)(\s+.*|)$")
+_SHORTEST = 8
+
+
+@cache
+def _known() -> tuple[frozenset[str], frozenset[str], frozenset[str]]:
+    """The keys that are public; those that hold secrets, be it in one place of many; those that are sections."""
+    public, secret, sections = set(DEFAULTS), set[str](), set[str]()
+    seen: set[type[BaseModel]] = set()
+    waiting: list[type[BaseModel]] = [Settings, ContextOverrides, *KINDS.values()]
+    while waiting:
+        model = waiting.pop()
+        if model in seen:
+            continue
+        seen.add(model)
+        for name, info in model.model_fields.items():
+            parts = list(_parts(info.annotation))
+            inner = [each for each in parts if isinstance(each, type) and issubclass(each, BaseModel)]
+            hides = SecretStr in parts or info.repr is False
+            (secret if hides else sections if inner else public).add(info.alias or name.replace("_", "-"))
+            waiting += inner
+    return frozenset(public - secret), frozenset(secret), frozenset(sections)
+
+
+def _parts(annotation: object) -> Iterator[object]:
+    yield annotation
+    for part in typing.get_args(annotation):
+        yield from _parts(part)
+
+
+def redacted(text: str, secrets: Iterable[str] = ()) -> list[str]:
+    """The lines of a YAML file, as many as it has; `secrets` are values that must not be seen wherever they stand."""
+    try:
+        root = yaml.compose(text, _LOADER)
+    except yaml.YAMLError:
+        return _cleaned("\n".join(map(_by_line, text.split("\n"))), secrets)
+    hidden = sorted(set(_hidden(root, ())), reverse=True) if root is not None else []
+    copies = {value for _, _, value in hidden}
+    for start, end, _ in hidden:
+        written = text[start:end]
+        text = text[:start] + _masked(written) + "\n" * written.count("\n") + text[end:]
+    return _cleaned(text, {*secrets, *copies})
+
+
+def _hidden(node: yaml.Node, path: tuple[str, ...]) -> Iterator[tuple[int, int, str]]:
+    """Start and end of every scalar that is not shown; with its value where that is a secret for certain."""
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            name = key.value if isinstance(key, yaml.ScalarNode) else "?"
+            yield from _hidden(value, (*path, name))
+            if not isinstance(key, yaml.ScalarNode):
+                yield from _hidden(key, (*path, "?"))
+    elif isinstance(node, yaml.SequenceNode):
+        for item in node.value:
+            yield from _hidden(item, path)
+    elif node.value.strip() and not _is_public(path):
+        value = str(node.value)
+        known = _is_secret(path) and not _REFERENCE.fullmatch(value)
+        yield node.start_mark.index, node.end_mark.index, value if known else ""
+
+
+def _is_secret(path: tuple[str, ...]) -> bool:
+    _, secret, sections = _known()
+    return bool(path) and (path[-1] in secret or any(name in secret - sections for name in path))
+
+
+def _is_public(path: tuple[str, ...]) -> bool:
+    return bool(path) and path[-1] in _known()[0] and not _is_secret(path)
+
+
+def _masked(written: str) -> str:
+    """A reference to a variable stays readable, but for its default."""
+    bare = written.strip().strip("\"'")
+    found = _REFERENCE.fullmatch(bare)
+    if not found:
+        return HIDDEN
+    quote = written[0] if written[0] in "\"'" else ""
+    shown = bare if not found[1] else f"{bare[: found.start(1)]}{HIDDEN}}}"
+    return f"{quote}{shown}{quote}"
+
+
+def _by_line(line: str) -> str:
+    """A line of a file whose form is broken: only keys, comments and values of public keys can be told."""
+    if not line.strip() or line.lstrip().startswith("#"):
+        return line
+    found = _KEY_LINE.fullmatch(line)
+    if not found:
+        return HIDDEN
+    shown = not found[3].strip() or _is_public((found[2],)) or _REFERENCE.fullmatch(found[3].strip().strip("\"'"))
+    return line if shown else f"{found[1]} {HIDDEN}"
+
+
+def _cleaned(text: str, secrets: Iterable[str]) -> list[str]:
+    for secret in sorted(secrets, key=len, reverse=True):
+        if len(secret) >= _SHORTEST:
+            text = text.replace(secret, HIDDEN)
+    text = _LOOKS_SECRET.sub(rf"\1{HIDDEN}", text)
+    text = _IN_ADDRESS.sub(lambda found: f"{found[1]}{HIDDEN}@" if found[1] else f"{found[2]}{HIDDEN}", text)
+    return text.split("\n")
