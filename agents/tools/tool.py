@@ -66,7 +66,8 @@ class CallContext:
 class Tool:
     """One tool. `repeatable`: a call that a restart broke off is simply made again.
 
-    `direct_only`: offered in direct chats only, as it touches what belongs to one person.
+    `direct_only`: offered in direct chats only, as it touches what belongs to one person. `seconds`: how long a call
+    may take, where that is not as for all others.
     """
 
     name: str
@@ -75,6 +76,7 @@ class Tool:
     run: Callable[[CallContext, Arguments], Awaitable[str]]
     repeatable: bool = False
     direct_only: bool = False
+    seconds: float | None = None
 
     @cached_property
     def spec(self) -> ToolSpec:
