@@ -317,12 +317,6 @@ class Backlog:
             else:
                 await self._settle(conversation, waiting)
 
-    async def keep_trying(self, pause: Callable[[], float]) -> None:
-        """Tries again and again, `pause()` seconds apart, until it is cancelled."""
-        while True:
-            await asyncio.sleep(pause())
-            await self.retry()
-
     async def close(self) -> None:
         """Tries a last time; what is then neither in its file nor in the shelter ends with the process, loudly."""
         await self._retry_briefly()

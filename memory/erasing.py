@@ -1,20 +1,24 @@
 """Erasing a person from the workspace's files: what is theirs alone goes, what they said in shared groups is replaced."""
 
 import contextlib
+import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from memory import archive
-from memory.appending import FOLDER, Appender
+from memory.appending import FOLDER, Appender, path_of
 from memory.archive import SummaryArchive
 from memory.conversation import ConversationId, InvalidId, Turn
-from memory.errors import typed_errors
-from memory.folder import open_file, opened_folder, removed
+from memory.errors import StoreError, typed_errors
+from memory.folder import QUARANTINE, holds, opened_folder, removed
 from memory.generations import Generations
-from memory.tail import read_range
 
+log = logging.getLogger("sanqiao.memory")
+
+COPIES = (FOLDER, archive.FOLDER, QUARANTINE)
+"""Where copies of a shared group's files may be."""
 TOMBSTONE = "（应本人要求删除）"
 """What stands in a shared group's file where a person who was forgotten said something, or was answered."""
 
@@ -24,7 +28,7 @@ class Erased:
     """What was removed: numbers of conversation files, archives and kept originals, whether there was a profile.
 
     `turns` counts what was replaced in the files of shared groups. `touched` are the conversations that Redis may still
-    hold something of.
+    hold something of. `failure` is why a group's files could not be changed; the other groups' were.
     """
 
     conversations: int = 0
@@ -33,6 +37,7 @@ class Erased:
     profile: bool = False
     turns: int = 0
     touched: tuple[ConversationId, ...] = ()
+    failure: StoreError | None = None
 
 
 class Eraser:
@@ -48,26 +53,22 @@ class Eraser:
 
     def erase(self, user: str) -> Erased:
         """Removes all files of a person and replaces their turns in shared groups."""
-        alone = self._own(user)
-        turns, summaries, originals, touched = 0, alone.summaries, alone.originals, list(alone.touched)
+        erased = self._own(user)
         for conversation in self._groups():
-            if self._mentions(conversation, user):
-                with self._generations.alone(conversation.lane.user):
-                    self._generations.forget(str(conversation))
-                    kept_aside = (f"quarantine/{conversation.lane.user}", conversation.file_name)
-                    originals += len(self._removed(*kept_aside))
-                    replaced, dropped = self._silenced(conversation, user)
-                    turns, summaries = turns + replaced, summaries + dropped
-                    originals += len(self._removed(*kept_aside))  # of a file that a person had edited
-                touched.append(conversation)
-        return replace(alone, summaries=summaries, originals=originals, turns=turns, touched=tuple(touched))
+            try:
+                erased = self._silence(conversation, user, erased)
+            except StoreError as error:
+                log.error("group_not_silenced path=%s error=%s", path_of(conversation), error)
+                touched = (*erased.touched, conversation)
+                erased = replace(erased, touched=touched, failure=erased.failure or error)
+        return erased
 
     def _own(self, user: str) -> Erased:
         with self._generations.alone(user):
             self._generations.forget(user)
             talks = self._removed(FOLDER, user)
             summaries = self._removed(archive.FOLDER, user)
-            originals = self._removed("quarantine", user)
+            originals = self._removed(QUARANTINE, user)
             profiles = [*self._removed("users", f"{user}."), *self._removed("users", f".{user}.")]
             self._appender.forget(user)
         touched = dict.fromkeys(_conversations((*talks, *summaries)))
@@ -81,28 +82,72 @@ class Eraser:
 
     def _removed(self, parent: str, start: str) -> list[str]:
         """Removes what is called `start`, or begins with it where it names files. A user id is never part of another."""
-        with typed_errors(f"{parent}/{start}"):
-            return removed(self._workspace, parent, lambda name: name.startswith(start))
+        return self._removed_if(parent, start, lambda name: name.startswith(start))
 
-    def _groups(self) -> Iterator[ConversationId]:
-        """The conversations of shared groups."""
-        with typed_errors(FOLDER), contextlib.suppress(FileNotFoundError):
-            with opened_folder(self._workspace, FOLDER) as folder:
-                groups = sorted(name for name in os.listdir(folder) if name.startswith("g"))
+    def _removed_if(self, parent: str, subject: str, wanted: Callable[[str], bool]) -> list[str]:
+        with typed_errors(f"{parent}/{subject}"):
+            return removed(self._workspace, parent, wanted)
+
+    # ---- shared groups
+
+    def _groups(self) -> list[ConversationId]:
+        """The conversations of shared groups that have a file, or an original in the quarantine."""
+        found = {conversation for path in self._listed(FOLDER) for conversation in _conversations((path,))}
+        for path in self._listed(QUARANTINE):
+            found.update(_conversations((path.rpartition(".")[0],)))  # behind the dot: why it is there
+        return sorted(found, key=str)
+
+    def _listed(self, parent: str) -> list[str]:
+        """What is in the folders of shared groups, as paths from `parent`."""
+        gone = contextlib.suppress(FileNotFoundError, NotADirectoryError)
+        with typed_errors(parent), contextlib.suppress(FileNotFoundError):
+            with opened_folder(self._workspace, parent) as folder:
+                groups = [name for name in os.listdir(folder) if name.startswith("g")]
+            paths: list[str] = []
             for group in groups:
-                with contextlib.suppress(NotADirectoryError), opened_folder(self._workspace, FOLDER, group) as folder:
-                    names = sorted(os.listdir(folder))
-                    yield from _conversations(f"{group}/{name}" for name in names)
+                with gone, opened_folder(self._workspace, parent, group) as folder:
+                    paths += (f"{group}/{name}" for name in os.listdir(folder))
+            return paths
+        return []
 
-    def _mentions(self, conversation: ConversationId, user: str) -> bool:
-        where = opened_folder(self._workspace, FOLDER, conversation.lane.user)
-        with typed_errors(FOLDER), contextlib.suppress(FileNotFoundError), where as folder:
-            fd = open_file(folder, conversation.file_name, os.O_RDONLY)
-            try:
-                return user.encode() in read_range(fd, os.fstat(fd).st_size, 0)
-            finally:
-                os.close(fd)
+    def _named_in(self, parent: str, conversation: ConversationId, user: str, wanted: Callable[[str], bool]) -> bool:
+        """Whether the person is named in what is `wanted` by its name in the group's folder below `parent`."""
+        where = opened_folder(self._workspace, parent, conversation.lane.user)
+        with typed_errors(parent), contextlib.suppress(FileNotFoundError, NotADirectoryError), where as folder:
+            return any(holds(folder, name, user.encode()) for name in os.listdir(folder) if wanted(name))
         return False
+
+    def _silence(self, conversation: ConversationId, user: str, erased: Erased) -> Erased:
+        """What was erased, and what of this conversation's: nothing where the person is not named.
+
+        Where a copy names them, nobody knows which turns a summary has of it: all summaries go, and before the copies,
+        by which a repeat after a crash finds this conversation.
+        """
+        copied = any(self._named_in(parent, conversation, user, _copies(conversation)) for parent in COPIES)
+        if not copied and not self._named_in(FOLDER, conversation, user, conversation.file_name.__eq__):
+            return erased
+        with self._generations.alone(conversation.lane.user):
+            self._generations.forget(str(conversation))
+            summaries = self._summaries.drop(conversation, 0) if copied else 0
+            originals, turns = self._copies_removed(conversation), 0
+            if self._named_in(FOLDER, conversation, user, conversation.file_name.__eq__):
+                turns, more = self._silenced(conversation, user)
+                summaries += more
+                originals += self._copies_removed(conversation)  # of a file that a person had edited
+        return replace(
+            erased,
+            turns=erased.turns + turns,
+            summaries=erased.summaries + summaries,
+            originals=erased.originals + originals,
+            touched=(*erased.touched, conversation),
+        )
+
+    def _copies_removed(self, conversation: ConversationId) -> int:
+        group = conversation.lane.user
+        return sum(
+            len(self._removed_if(f"{parent}/{group}", conversation.file_name, _copies(conversation)))
+            for parent in COPIES
+        )
 
     def _silenced(self, conversation: ConversationId, user: str) -> tuple[int, int]:
         """How many turns were replaced, and how many summaries that cover them removed.
@@ -126,12 +171,18 @@ class Eraser:
         return len(told), dropped
 
 
+def _copies(conversation: ConversationId) -> Callable[[str], bool]:
+    """Whether a name is that of a copy: an original in the quarantine, what an editor or a kill has left."""
+    mine = conversation.file_name
+    return lambda name: name != mine and name.lstrip(".#").startswith(mine)
+
+
 def _tombstone(turn: Turn) -> Turn:
     """Keeps its place, its ids and what it answers, so that nothing else moves."""
     return replace(turn, text=TOMBSTONE, name=None, user=None, tool_calls=(), model=None)
 
 
-def _conversations(paths: "Iterator[str] | tuple[str, ...] | list[str]") -> Iterator[ConversationId]:
+def _conversations(paths: Iterable[str]) -> Iterator[ConversationId]:
     for path in paths:
         user, _, name = path.partition("/")
         with contextlib.suppress(InvalidId):

@@ -5,6 +5,10 @@ import os
 import stat
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import BinaryIO
+
+QUARANTINE = "quarantine"
+"""Where originals are kept that were damaged, changed by a person, or no files."""
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _BUFFER = 1 << 20
@@ -107,6 +111,34 @@ def _remove(folder: int, name: str) -> list[str]:
     return gone
 
 
+def holds(folder: int, name: str, wanted: bytes) -> bool:
+    """Whether these bytes are in the file of that name, or in any below the folder of that name. Raises OSError.
+
+    Links are not followed; what is not there holds nothing.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
+        if stat.S_ISDIR(mode):
+            inner = os.open(name, _FOLDER, dir_fd=folder)
+            try:
+                return any(holds(inner, each, wanted) for each in os.listdir(inner))
+            finally:
+                os.close(inner)
+        if stat.S_ISREG(mode):
+            with open(open_file(folder, name, os.O_RDONLY), "rb") as file:
+                return _found(file, wanted)
+    return False
+
+
+def _found(file: BinaryIO, wanted: bytes) -> bool:
+    end = b""  # of the block before: what is wanted may lie across
+    while block := file.read(_BUFFER):
+        if wanted in end + block:
+            return True
+        end = block[1 - len(wanted) :]
+    return False
+
+
 def moved_aside(workspace: Path, where: tuple[str, ...], name: str, kind: str) -> str:
     """Moves whatever is called `name` below ``workspace/where…`` to the quarantine as it is; returns its new path.
 
@@ -114,7 +146,7 @@ def moved_aside(workspace: Path, where: tuple[str, ...], name: str, kind: str) -
     """
     with (
         opened_folder(workspace, *where) as folder,
-        opened_folder(workspace, "quarantine", *where[1:], create=True) as to,
+        opened_folder(workspace, QUARANTINE, *where[1:], create=True) as to,
     ):
         taken = set(os.listdir(to))
         number = next(i for i in range(1, len(taken) + 2) if f"{name}.{kind}-{i}" not in taken)
@@ -122,7 +154,7 @@ def moved_aside(workspace: Path, where: tuple[str, ...], name: str, kind: str) -
         os.rename(name, target, src_dir_fd=folder, dst_dir_fd=to)
         os.fsync(to)
         os.fsync(folder)
-    return "/".join(("quarantine", *where[1:], target))
+    return "/".join((QUARANTINE, *where[1:], target))
 
 
 def kept_aside(workspace: Path, user: str, name: str, kind: str, raw: bytes) -> str:
@@ -130,7 +162,7 @@ def kept_aside(workspace: Path, user: str, name: str, kind: str, raw: bytes) -> 
 
     Raises OSError.
     """
-    with opened_folder(workspace, "quarantine", user, create=True) as folder:
+    with opened_folder(workspace, QUARANTINE, user, create=True) as folder:
         taken = set(os.listdir(folder))
         number = next(i for i in range(1, len(taken) + 2) if f"{name}.{kind}-{i}" not in taken)
         while True:
@@ -149,4 +181,4 @@ def kept_aside(workspace: Path, user: str, name: str, kind: str, raw: bytes) -> 
         finally:
             os.close(fd)
         os.fsync(folder)
-    return f"quarantine/{user}/{target}"
+    return f"{QUARANTINE}/{user}/{target}"

@@ -1,5 +1,7 @@
 """The one door to what was said: remember turns, see the window, find answers, turn pages."""
 
+import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -9,10 +11,12 @@ from memory.backlog import Backlog, FilesStatus, NoShelter, Shelter
 from memory.conversation import ConversationId, LaneKey, Role, Turn
 from memory.drafting import Draft, Drafter
 from memory.erasing import Erased, Eraser
+from memory.errors import StoreError
 from memory.generations import Generations
 from memory.mended import Mended
 from memory.mending import Mender
 from memory.merged import Merged
+from memory.person import Links, Persons
 from memory.profile import Profile, Profiles
 from memory.reading import Reader
 from memory.redis_link import RedisSettings, RedisStatus
@@ -23,6 +27,8 @@ from memory.tokens import forget_texts
 from memory.viewing import Viewer, Weigh
 from memory.window import Window, WindowSettings
 from memory.yamlform import forget_items
+
+log = logging.getLogger("sanqiao.memory")
 
 
 class Memory:
@@ -40,7 +46,8 @@ class Memory:
         shelter: Shelter | None = None,
     ) -> None:
         self.generations = Generations()
-        self.profiles = Profiles(workspace, self.generations)
+        self.persons = Persons(workspace, self.generations)
+        self.profiles = Profiles(workspace, self.generations, self.persons)
         self._store = ConversationStore(workspace, durability=durability, generations=self.generations)
         self._archive = SummaryArchive(workspace, sync=durability == "sync")
         self._eraser = Eraser(workspace, self._store.appender, self._archive, self.generations)
@@ -53,14 +60,25 @@ class Memory:
         self._reader = Reader(self._store, self._backlog)
 
     async def open(self) -> None:
-        """Finds out whether Redis is well, where one is set; writes what an earlier process could not."""
+        """Finds out whether Redis is well, where one is set, and who is who; writes what an earlier process could not."""
         if self._short_term is not None:
             await self._short_term.open()
+        try:
+            await self.read_links()
+        except StoreError as error:
+            log.error("links not read, accounts stand alone for now reason=%s", error)
         await self._backlog.load()
 
     async def keep_trying(self, pause: Callable[[], float]) -> None:
-        """Writes what waits for its file, `pause()` seconds apart, until it is cancelled."""
-        await self._backlog.keep_trying(pause)
+        """Writes what waits for its file and deletes what Redis still holds of the forgotten, until it is cancelled.
+
+        Tries are `pause()` seconds apart.
+        """
+        while True:
+            await asyncio.sleep(pause())
+            await self._backlog.retry()
+            if self._short_term is not None:
+                await self._short_term.catch_up()
 
     def files_well(self) -> bool:
         """Whether every file has taken all that was remembered."""
@@ -100,18 +118,26 @@ class Memory:
     async def forget(self, user: str) -> tuple[Erased, bool]:
         """Removes all that is known of a person; what of it, and whether Redis holds nothing of theirs any more.
 
-        Whatever was asked to be remembered before is refused from now on. The person's id only, not those linked to it.
+        Whatever was asked to be remembered before is refused from now on. This account only, not those linked to it.
+        What fails keeps nothing else from going; asking again removes the rest.
         """
         self.generations.forget(user)
         await self._backlog.forget(user)
-        erased = await self._store.run(lambda: self._eraser.erase(user))
+        try:
+            erased = await self._store.run(lambda: self._eraser.erase(user))
+        except StoreError:
+            await self._out_of_mind(user, ())
+            raise
+        gone = await self._out_of_mind(user, erased.touched)
+        if erased.failure is not None:
+            raise erased.failure
+        return erased, gone
+
+    async def _out_of_mind(self, user: str, touched: Sequence[ConversationId]) -> bool:
+        """Empties what stands before the files; whether Redis holds nothing any more."""
         forget_items()
         forget_texts()
-        gone = True
-        if self._short_term is not None:
-            for conversation in erased.touched:
-                gone = await self._short_term.forget(conversation) and gone
-        return erased, gone
+        return self._short_term is None or await self._short_term.forget_person(user, touched)
 
     async def repair(self, conversations: Sequence[ConversationId] = ()) -> list[Mended]:
         """Checks and mends these conversations' files and archives, or all there are; then writes what waited for them."""
@@ -156,6 +182,10 @@ class Memory:
     async def profile(self, user: str) -> Profile:
         """What is known of a person beside what was said (see memory.profile)."""
         return await self._store.run(partial(self.profiles.read, user))
+
+    async def read_links(self) -> Links:
+        """Which accounts are one person, as their files say now (see memory.person)."""
+        return await self._store.run(self.persons.refresh)
 
     # ---- summaries
 

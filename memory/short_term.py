@@ -8,7 +8,7 @@ import contextlib
 import json
 import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -19,6 +19,7 @@ from memory.appending import FOLDER
 from memory.conversation import ConversationId, Role, ToolCall, Turn
 from memory.errors import StoreError
 from memory.folder import open_file, opened_folder
+from memory.redis_deletions import Deletions, keys_of
 from memory.redis_link import RedisLink, RedisSettings, RedisStatus
 from memory.store import ConversationStore
 from memory.tail import MAX_BYTES, Chunks, pieces, sound_size, without_repeats
@@ -32,8 +33,6 @@ LONGEST = 128
 """Turns a list holds. The longest window of a shipped preset has 40 messages; with the 32 turns that are looked at for
 repeats beyond it, half of this list is left for acknowledgements, tool turns and the first round that no longer fits.
 A longer window is read from the file."""
-OWED = 10_000
-"""How many deletions are kept in mind while Redis is down; beyond that the oldest is left to its TTL."""
 
 _START, _UNKNOWN = None, ""
 """What stands for the checksum of the turn before the first one: there is none, or it is not known."""
@@ -218,7 +217,7 @@ class ShortTerm:
         self._workspace = workspace
         self._store = store
         self._link = RedisLink(settings)
-        self._owed: dict[ConversationId, None] = {}
+        self._deletions = Deletions(self._link, settings.prefix)
 
     async def open(self) -> None:
         """Finds out whether Redis is well."""
@@ -312,7 +311,7 @@ class ShortTerm:
             await self._link.attempt(lambda client: self._put(client, conversation, listing))
 
     async def _put(self, client: "Redis", conversation: ConversationId, listing: Listing) -> None:
-        await self._settle(client)
+        await self._deletions.settle(client)
         turns, beside = self._keys(conversation)
         async with client.pipeline(transaction=True) as pipe:
             pipe.delete(turns)
@@ -363,20 +362,18 @@ class ShortTerm:
 
     async def forget(self, conversation: ConversationId) -> bool:
         """Deletes what Redis holds of it; whether that is done. If not, it is done before anything else is written."""
-        self._owed[conversation] = None
-        if len(self._owed) > OWED:
-            del self._owed[next(iter(self._owed))]
-        return bool(await self._link.attempt(self._settle))
+        return await self._deletions.conversation(conversation)
 
-    async def _settle(self, client: "Redis") -> bool:
-        """Deletes what is still to be deleted."""
-        owed = tuple(self._owed)
-        if owed:
-            await client.delete(*(key for conversation in owed for key in self._keys(conversation)))
-        for conversation in owed:
-            self._owed.pop(conversation, None)
-        return True
+    async def forget_person(self, user: str, conversations: Collection[ConversationId]) -> bool:
+        """Deletes all that Redis holds under a person's id, and of these conversations; whether that is done.
+
+        If not, `catch_up` does it, as long as the process runs; after that it ends with its TTL.
+        """
+        return await self._deletions.person(user, conversations)
+
+    async def catch_up(self) -> None:
+        """Deletes what could not be deleted so far, if Redis is well or may be again."""
+        await self._deletions.catch_up()
 
     def _keys(self, conversation: ConversationId) -> tuple[str, str]:
-        """The keys of the list and of what stands beside it."""
-        return f"{self._prefix}memory:{conversation}", f"{self._prefix}state:{conversation}"
+        return keys_of(self._prefix, conversation)

@@ -3,19 +3,21 @@
 import asyncio
 import random
 import threading
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from memory.appending import Appender
 from memory.archive import SummaryArchive, write_summary
 from memory.conversation import ConversationId, LaneKey, Role, ToolCall, Turn, session_id, shared_group_id, user_id
-from memory.erasing import TOMBSTONE
+from memory.erasing import TOMBSTONE, Erased
 from memory.errors import StoreFull
 from memory.generations import Forgotten, Generations
 from memory.memory import Memory
+from memory.mended import Outcome
 from memory.summary import Summary
 from tests.scenarios.conversation_files import checked
 
@@ -274,3 +276,99 @@ async def test_what_was_broken_off_in_a_group_is_made_good_by_asking_again(
     erased, _ = await memory.forget(ZHANG)
     assert (erased.turns, erased.summaries) == (4, 1)
     assert "独角兽".encode() not in await asyncio.to_thread(everything, tmp_path)
+
+
+async def spoiled_group(memory: Memory, root: Path) -> ConversationId:
+    """A shared group whose file became unreadable and was put aside whole, with what a summary had told of it."""
+    where = await shared_group(memory)
+    path = root / "conversations" / GROUP / where.file_name
+
+    def spoil() -> None:
+        put(path, path.read_text(encoding="utf-8").replace("- ", "+ ").replace("  meta", "\tmeta"))
+
+    await asyncio.to_thread(spoil)
+    summary = Summary(text="张三说过独角兽", id="s1", epoch=0, through=5, at=AT)
+    await asyncio.to_thread(put, root / "archives" / GROUP / where.file_name, write_summary(summary).decode())
+    (mended,) = [each for each in await memory.repair([where]) if each.path.startswith("conversations/")]
+    assert mended.outcome is Outcome.UNREADABLE
+    return where
+
+
+@pytest.mark.parametrize("goes_on", [True, False], ids=["a new file", "no file"])
+async def test_a_groups_file_that_was_put_aside_whole_goes(memory: Memory, tmp_path: Path, goes_on: bool) -> None:
+    where = await spoiled_group(memory, tmp_path)
+    other = conversation(GROUP, group=True, agent="job-agent")
+    kept = tmp_path / "quarantine" / GROUP / f"{other.file_name}.unreadable-1"
+    await asyncio.to_thread(put, kept, LI)
+    if goes_on:
+        await memory.remember(where, [asked(9, "凤凰", LI)])
+    erased, _ = await memory.forget(ZHANG)
+    assert (erased.turns, erased.summaries, erased.originals, erased.touched) == (0, 1, 1, (where,))
+    left = await asyncio.to_thread(everything, tmp_path)
+    for secret in ("独角兽", "张三", ZHANG):
+        assert secret.encode() not in left, secret
+    assert await asyncio.to_thread(kept.read_text) == LI
+    assert [turn.text for turn in await memory.history(where, None, 9)] == (["凤凰"] if goes_on else [])
+    again, _ = await memory.forget(ZHANG)
+    assert again == Erased()
+
+
+async def test_what_was_put_aside_goes_after_the_summaries_of_it(
+    memory: Memory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is the mark by which the next attempt finds the group."""
+    await spoiled_group(memory, tmp_path)
+    drop = SummaryArchive.drop
+
+    def full(*_: object) -> int:
+        raise StoreFull("磁盘已满")
+
+    monkeypatch.setattr(SummaryArchive, "drop", full)
+    with pytest.raises(StoreFull):
+        await memory.forget(ZHANG)
+    monkeypatch.setattr(SummaryArchive, "drop", drop)
+    erased, _ = await memory.forget(ZHANG)
+    assert (erased.summaries, erased.originals) == (1, 1)
+    assert "独角兽".encode() not in await asyncio.to_thread(everything, tmp_path)
+
+
+async def test_copies_beside_a_groups_file_go(memory: Memory, tmp_path: Path) -> None:
+    """What editors and kills leave; and what was put aside as no file, a folder with whatever is in it."""
+    where = await shared_group(memory)
+    name, beside = where.file_name, tmp_path / "conversations" / GROUP
+    copies = [
+        *(beside / each for each in (f".{name}.new", f"{name}~", f".{name}.swp", f"#{name}#")),
+        tmp_path / "archives" / GROUP / f".{name}.new",
+        tmp_path / "quarantine" / GROUP / f"{name}.no-file-1" / "inner" / "old.yaml",
+    ]
+    for path in copies:
+        await asyncio.to_thread(put, path, f"独角兽 {ZHANG}")
+    other = beside / conversation(GROUP, group=True, agent="job-agent").file_name
+    await memory.remember(conversation(GROUP, group=True, agent="job-agent"), [asked(9, "凤凰", LI)])
+    erased, _ = await memory.forget(ZHANG)
+    assert (erased.turns, erased.originals) == (4, len(copies))
+    assert "独角兽".encode() not in await asyncio.to_thread(everything, tmp_path)
+    assert "凤凰" in await asyncio.to_thread(other.read_text)
+
+
+async def test_one_group_that_cannot_be_changed_keeps_nothing_else_from_going(
+    memory: Memory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    groups = [conversation(shared_group_id("web", "web", f"g{n}"), group=True) for n in range(3)]
+    for number, where in enumerate(groups):
+        await memory.remember(where, [asked(number, "独角兽", ZHANG)])
+    broken, rewrite = sorted(groups, key=str)[0], Appender.rewrite
+
+    def full(appender: Appender, where: ConversationId, change: Callable[[list[Turn]], list[Turn]]) -> None:
+        if where == broken:
+            raise StoreFull("磁盘已满")
+        rewrite(appender, where, change)
+
+    monkeypatch.setattr(Appender, "rewrite", full)
+    with pytest.raises(StoreFull):
+        await memory.forget(ZHANG)
+    assert (await asyncio.to_thread(everything, tmp_path)).count("独角兽".encode()) == 1
+    assert [record.getMessage().split()[0] for record in caplog.records] == ["group_not_silenced"]
+    monkeypatch.setattr(Appender, "rewrite", rewrite)
+    erased, _ = await memory.forget(ZHANG)
+    assert (erased.turns, erased.touched) == (1, (broken,))

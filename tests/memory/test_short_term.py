@@ -17,9 +17,10 @@ import redis
 from hypothesis import given
 from pydantic import ValidationError
 
-from memory import short_term
+from memory import redis_deletions, short_term
+from memory.appending import Appender
 from memory.conversation import ConversationId, Turn
-from memory.errors import StoreUnavailable
+from memory.errors import StoreFull, StoreUnavailable
 from memory.memory import Memory
 from memory.redis_link import RedisLink, RedisSettings, RedisStatus
 from memory.short_term import LONGEST, Kept, NotKept, State, chained
@@ -555,7 +556,8 @@ async def test_a_cancelled_use_is_no_failure(tmp_path: Path, own: RedisServer) -
         own.freeze()
         tasks = [asyncio.create_task(seen(memory)) for _ in range(3)]
         tasks.append(asyncio.create_task(memory.remember(CONVERSATION, talk(1, 1))))
-        await asyncio.sleep(0.1)
+        path = tmp_path / "conversations" / CONVERSATION.lane.user / CONVERSATION.file_name
+        await until(lambda: b'"a1"' in path.read_bytes())
         for task in tasks:
             task.cancel()
         assert all(
@@ -639,6 +641,110 @@ async def test_forgetting_while_redis_is_away_is_made_up_for(tmp_path: Path, own
         await asyncio.sleep(0.25)
         await memory.remember(OTHER, talk(0, 1))
         assert sorted(own.client.keys("*")) == [f"gateway:{kind}:{OTHER}".encode() for kind in ("memory", "state")]
+
+
+PERSON = CONVERSATION.lane.user
+ELSE = ConversationId.parse("ueyvbddhftr73:feishu:b759cea3338c:0:general-agent")
+GROUP = ConversationId.parse("gu3r7qbo6l6i3:feishu:b759cea3338c:1:general-agent")
+
+
+def held(server: RedisServer) -> set[str]:
+    return {key.decode() for key in server.client.keys("*")}
+
+
+async def test_a_persons_keys_go_by_their_id_not_by_their_files(tmp_path: Path, server: RedisServer) -> None:
+    prefix = "odd[*]?\\:"
+    kept = {
+        f"{prefix}memory:{ELSE}",
+        f"{prefix}state:{ELSE}",
+        f"{prefix}memory:{ELSE}:{PERSON}:x",
+        f"{prefix}lane:{PERSON}:of-something-else",
+        f"{prefix}memory:{PERSON}",
+        f"odd*:memory:{CONVERSATION}",
+        f"other:memory:{CONVERSATION}",
+    }
+    theirs = [f"{prefix}{kind}:{where}" for kind in ("memory", "state") for where in (CONVERSATION, OTHER)]
+    async with remembering(tmp_path, server.url, prefix=prefix) as memory:
+        for key in (*kept, *theirs):
+            server.client.set(key, "x")
+        _, gone = await memory.forget(PERSON)
+        assert gone
+        assert held(server) == kept
+
+
+async def test_keys_are_found_among_many(tmp_path: Path, server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(redis_deletions, "SCANNED", 50)
+    server.client.mset({f"foreign:{n}": "x" for n in range(2000)})
+    async with remembering(tmp_path, server.url) as memory:
+        server.client.mset({f"gateway:memory:{PERSON}:feishu:{n}": "x" for n in range(200)})
+        _, gone = await memory.forget(PERSON)
+        assert gone
+        assert server.client.dbsize() == 2000
+
+
+async def test_a_redis_with_too_many_keys_is_not_searched_without_end(
+    tmp_path: Path, server: RedisServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What is known of the files is deleted all the same; the rest is left to its TTL, and that is said."""
+    monkeypatch.setattr(redis_deletions, "SCANNED", 10)
+    monkeypatch.setattr(redis_deletions, "STEPS", 3)
+    server.client.mset({f"foreign:{n}": "x" for n in range(1000)})
+    async with remembering(tmp_path, server.url) as memory:
+        await memory.remember(CONVERSATION, talk(0, 1))
+        _, gone = await memory.forget(PERSON)
+        assert not gone
+        assert server.client.dbsize() == 1000
+        assert [record.getMessage().split()[0] for record in caplog.records] == ["redis_keys_left"]
+        assert memory.redis().state == "ok"
+
+
+async def test_a_redis_that_may_not_be_searched(tmp_path: Path, own: RedisServer) -> None:
+    own.client.execute_command("ACL", "SETUSER", "gateway", "on", ">right", "~gateway:*", "+@all", "-scan")
+    async with remembering(tmp_path, f"redis://gateway:right@127.0.0.1:{own.port}/0") as memory:
+        await memory.remember(CONVERSATION, talk(0, 1))
+        await memory.remember(ELSE, talk(0, 1))
+        _, gone = await memory.forget(PERSON)
+        assert not gone
+        assert held(own) == {f"gateway:{kind}:{ELSE}" for kind in ("memory", "state")}
+        assert memory.redis().state == "ok"
+
+
+async def test_a_group_that_cannot_be_changed_keeps_no_key_of_the_person(
+    tmp_path: Path, server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with remembering(tmp_path, server.url) as memory:
+        await memory.remember(CONVERSATION, talk(0, 1))
+        await memory.remember(GROUP, [user("g1", "群里说的", user=PERSON)])
+        rewrite = Appender.rewrite
+
+        def full(*_: object) -> None:
+            raise StoreFull("磁盘已满")
+
+        monkeypatch.setattr(Appender, "rewrite", full)
+        with pytest.raises(StoreFull):
+            await memory.forget(PERSON)
+        assert held(server) == set()
+        monkeypatch.setattr(Appender, "rewrite", rewrite)
+        erased, gone = await memory.forget(PERSON)
+        assert (erased.turns, gone) == (1, True)
+
+
+async def test_what_redis_missed_is_deleted_when_it_is_back_though_nobody_writes(
+    tmp_path: Path, own: RedisServer
+) -> None:
+    async with remembering(tmp_path, own.url, timeout="300ms") as memory:
+        await memory.remember(CONVERSATION, talk(0, 1))
+        await memory.remember(ELSE, talk(0, 1))
+        trying = asyncio.create_task(memory.keep_trying(lambda: 0.02))
+        own.client.set(f"gateway:memory:{PERSON}:known-to-no-file", "x")
+        own.freeze()
+        _, gone = await memory.forget(PERSON)
+        assert not gone
+        own.thaw()
+        theirs = {f"gateway:{kind}:{ELSE}" for kind in ("memory", "state")}
+        await until(lambda: held(own) == theirs)
+        assert memory.redis().state == "ok"
+        trying.cancel()
 
 
 # ---- settings
