@@ -62,6 +62,9 @@ class Round:
 Keep = Callable[[int, Round], Awaitable[None]]
 """Is told the round of that number (from 0) as it stands now: with its calls, then with all results."""
 
+Ran = Callable[[str, str, int, float], None]
+"""Is told of each call that was run: the tool, the outcome as it is logged, the characters and seconds it took."""
+
 
 class ToolLoop:
     """One answer. `rounds` is what was done so far; `run` may be called again with a smaller request and goes on."""
@@ -75,6 +78,7 @@ class ToolLoop:
         *,
         rounds: Sequence[Round] = (),
         seconds: float = CALL_SECONDS,
+        ran: Ran | None = None,
     ) -> None:
         """`context` makes the context of the call whose key is ``{number of the round}/{id of the call}``."""
         self._client = client
@@ -84,6 +88,7 @@ class ToolLoop:
         self._rounds = list(rounds)
         self._resumed = len(rounds)
         self._seconds = seconds
+        self._ran_tool = ran
         self._usage: TokenUsage | None = None
         self._deadline = asyncio.get_running_loop().time() + client.settings.total_timeout
 
@@ -179,6 +184,8 @@ class ToolLoop:
         text, outcome = await self._ran(tool, context, arguments, min(self._seconds, max(self._deadline - started, 0)))
         seconds = asyncio.get_running_loop().time() - started
         _log.info("tool.%s tool=%s chars=%d seconds=%.2f", outcome, tool.name, len(text), seconds)
+        if self._ran_tool is not None:
+            self._ran_tool(tool.name, outcome, len(text), seconds)
         return text
 
     async def _ran(

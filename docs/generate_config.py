@@ -47,6 +47,7 @@ SECTIONS: Mapping[str, tuple[str, str]] = {
     "console": ("控制台", "改后需重启。网页聊天、会话接口和指标都在这个端口，除登录页外都要登录。"),
     "timezone": ("时区", "改后需重启。"),
     "log": ("日志", "`log.format` 改后需重启。日志写到标准错误；INFO 级别不含消息正文，任何级别都不含密钥。"),
+    "trace": ("轨迹", "每条消息发生过什么，存在工作目录的 `trace.db`，不含原文；删去它不影响别的。改小之后文件不会变小，空出的地方会再用。"),
     "models": (
         "模型",
         "`models` 下的每一项是一个模型，名字任取；必有 `main`。没有 `api-key` 而 `base-url` 为默认值时：只启用网页聊天，"
@@ -97,6 +98,8 @@ MEANINGS: Mapping[str, str] = {
     "timezone": "存储、日志和按天计数所用的时区",
     "log.level": "级别",
     "log.format": "格式",
+    "trace.keep-days": "保留多少天",
+    "trace.max-mb": "最多占多少 MB；超出时从最旧的删起",
     "models.NAME.provider": "`openai` 指任何兼容 OpenAI 接口的服务；`demo` 是离线的演示模型",
     "models.NAME.base-url": "接口地址，到 `/v1` 这一级，不含 `/chat/completions`",
     "models.NAME.api-key": "密钥",

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from agents.agent import Agent
 from agents.model import Completion, ContextTooLong, ModelRequest
@@ -15,6 +16,9 @@ from gateway.room import Room, room_of
 from gateway.router import LaneState
 from gateway.snapshot import Snapshot
 from gateway.tool_calls import Desk, rounds_of, turns_of
+from gateway.trace import Kind, Note, untraced
+from gateway.trace_store import Asked
+from gateway.traced_model import TracedModel
 from memory.context import ContextSettings
 from memory.conversation import ConversationId, Role, Turn
 from memory.memory import Memory
@@ -113,10 +117,11 @@ async def user_turn(group: Group, agent: Agent, snapshot: Snapshot, now: float) 
 class Answering:
     """Turns a question into an answer, with `memory` before and after it."""
 
-    def __init__(self, memory: Memory, desk: Desk, clock: Callable[[], float]) -> None:
+    def __init__(self, memory: Memory, desk: Desk, clock: Callable[[], float], note: Note = untraced) -> None:
         self._memory = memory
         self._desk = desk
         self._clock = clock
+        self._note = note
 
     async def answer(self, question: Question, tell: Callable[[Progress], None], stopper: Stopper) -> Answer:
         """Stores the question, asks, stores the answer.
@@ -142,10 +147,11 @@ class Answering:
             said.clear()
             await self._remember_round(question, number, round_)
 
-        client = question.snapshot.model(question.agent)
+        note = partial(self._note, question.group.newest.message)
+        client = TracedModel(question.snapshot.model(question.agent), note)
         room = await room_of(question.snapshot, question.agent, question.conversation, question.turn.name, self._memory)
         context = self._desk.context(question.conversation, question.snapshot, question.turn)
-        loop = ToolLoop(client, room.tools, context, keep, rounds=rounds_of(earlier))
+        loop = ToolLoop(client, room.tools, context, keep, rounds=rounds_of(earlier), ran=partial(_noted_tool, note))
         completion, window = await self._ask(question, room, loop, on_text, stopper)
         text = completion.text if completion else "".join(said)
         if completion or text.strip():
@@ -167,7 +173,7 @@ class Answering:
         history = question.snapshot.model(question.agent).settings.history
         settings = question.snapshot.context(question.agent, question.entry).window
         window = await self._window(question, settings, room, room.tokens)
-        call = loop.run(request_of(question, window, room, history), on_text)
+        call = loop.run(self._request(question, window, room, history, settings), on_text)
         try:
             return await stopper.run(asyncio.create_task(call)), window
         except ContextTooLong:
@@ -178,8 +184,23 @@ class Answering:
         sent = window.tokens + window.question_tokens + window.summary_tokens
         settings = settings.model_copy(update={"max_tokens": max(window.tokens // 2, 200), "keep_recent": 1})
         window = await self._window(question, settings, room, max(sent // 2, window.question_tokens))
-        call = loop.run(request_of(question, window, room, history), on_text)
+        call = loop.run(self._request(question, window, room, history, settings), on_text)
         return await stopper.run(asyncio.create_task(call)), window
+
+    def _request(
+        self, question: Question, window: Window, room: Room, history: str, settings: WindowSettings
+    ) -> ModelRequest:
+        """What the model is sent, noted for the trace."""
+        request = request_of(question, window, room, history)
+        system = request.messages[0].content
+        if history == "text":  # the trace keeps the quoted window by its ids
+            system = room.system_with(window.summary.text) if window.summary else room.system
+        tools = tuple(tool.spec for tool in room.tools)
+        longest = settings.max_tokens // 4
+        asked = Asked(window, request, question.turn.id, longest, system, history, tools)
+        kept, dropped = len(window.messages), len(window.dropped)
+        self._note(question.group.newest.message, Kind.WINDOW, asked, kept=kept, dropped=dropped)
+        return request
 
     async def _window(self, question: Question, settings: WindowSettings, room: Room, tokens: int) -> Window:
         """The window over what stands before the question, in `tokens` of the room. Raises QuestionTooLong."""
@@ -211,6 +232,10 @@ class Answering:
             model=completion.model if completion else None,
             stopped=completion is None,
         )
+
+
+def _noted_tool(note: Callable[..., None], name: str, outcome: str, chars: int, seconds: float) -> None:
+    note(Kind.TOOL, name=name, outcome=outcome, chars=chars, seconds=round(seconds, 3))
 
 
 def _is_roomy(window: Window, settings: ContextSettings, room: int, answer_tokens: int) -> bool:

@@ -23,6 +23,7 @@ from gateway.database import Database
 from gateway.inbox import Inbox
 from gateway.live_settings import LiveSettings
 from gateway.logs import log_failure
+from gateway.metrics import Metrics
 from gateway.outbox import Outbox
 from gateway.owed_turns import OwedTurns
 from gateway.parts import Parts as AnswerParts
@@ -32,9 +33,12 @@ from gateway.server import Listener, build_public
 from gateway.settings import Settings
 from gateway.shelf import InboxShelf
 from gateway.snapshot import Snapshots
-from gateway.status import Parts, metrics, status
+from gateway.status import Parts, levels, status
 from gateway.summaries import Summaries
 from gateway.tool_calls import Desk
+from gateway.trace import Rejected, Trace, TracePage, TraceQuery
+from gateway.trace_request import SentRequest, request_as_sent
+from gateway.traces import Traces
 from gateway.window_view import Inspection, as_json, inspect_window
 from gateway.workspace_lock import WorkspaceLock
 from memory.conversation import ConversationId, Turn
@@ -89,7 +93,15 @@ class App:
         )
         self._index = ConversationIndex(self._database, self._memory)
         self._snapshots = Snapshots(lambda: live.current)
-        self._shelf = InboxShelf(self._inbox, parts, self._memory, clock)
+        self._metrics = Metrics()
+        self._traces = Traces(
+            workspace / "trace.db",
+            settings=lambda: live.current.trace,
+            mask=self._masked,
+            clock=clock,
+            listen=self._metrics.step,
+        )
+        self._shelf = InboxShelf(self._inbox, parts, self._memory, clock, self._traces.note)
         self._channels: dict[str, Channel] = {}
         self._outbox = Outbox(
             parts,
@@ -98,6 +110,7 @@ class App:
             spawn=self._spawn,
             clock=clock,
             rng=self._rng,
+            note=self._traces.note,
         )
         self._summaries = Summaries(self._memory, spawn=self._spawn, clock=clock, rng=self._rng)
         self._jobs = JobBoard(workspace)
@@ -113,6 +126,7 @@ class App:
             spawn=self._spawn,
             clock=clock,
             rng=self._rng,
+            note=self._traces.note,
         )
 
     # ---- life
@@ -129,6 +143,8 @@ class App:
             stack.callback(self._lock.release)
             await asyncio.to_thread(self._database.open)
             stack.push_async_callback(self._database.close)
+            stack.push_async_callback(self._traces.close)
+            await self._traces.open()
             stack.push_async_callback(self._memory.close)
             await self._memory.open()
             await self._put_sample_jobs()
@@ -162,6 +178,8 @@ class App:
             self.live.watch(),
             self._keep_house(),
             self._keep_writing(),
+            self._traces.run(),
+            self._metrics.watch_loop(),
             self._watch_workspace(),
             *map(self._run_channel, self._channels.values()),
         ]
@@ -172,7 +190,7 @@ class App:
     async def _listen(self) -> None:
         settings = self.live.current
         routes = [route for channel in self._channels.values() for route in channel.routes()]
-        public = build_public(routes, self._health, settings.server.max_body_bytes)
+        public = build_public(routes, self._health, settings.server.max_body_bytes, rejected=self._rejected)
         await self._open_port(Listener(public, settings.server.host, settings.server.port))
         if settings.console.enabled:
             configured = settings.console.token.get_secret_value()
@@ -255,6 +273,15 @@ class App:
                 await self._memory.keep_trying(lambda: _WRITE_AGAIN_SECONDS * (0.5 + self._rng.random()))
             except Exception as error:  # border of a background task
                 log_failure(log, "writing again failed", error)
+
+    def _rejected(self, route: str, status: int) -> None:
+        self._traces.reject(route, status)
+        self._metrics.rejected(route, status)
+
+    def _masked(self, text: str) -> str:
+        """A text as it may be kept before its agent is chosen: not at all where own filters have yet to see it."""
+        masking = self._snapshots.now().strictest_masking
+        return "" if masking.filters else masking.mask(text)
 
     def _text(self, name: str) -> str:
         """The fixed text of that name, as the config has it now."""
@@ -339,9 +366,26 @@ class App:
         """The agents that can be chosen."""
         return [AgentInfo(agent.name, agent.settings.description) for agent in self._snapshots.now().agents]
 
-    def metrics(self) -> str:
+    async def metrics(self) -> str:
         """Prometheus text."""
-        return metrics({"up": 1, "lanes_active": len(self._pipeline.lanes)})
+        return await self._metrics.text(await levels(self._parts(), self._inbox, self._pipeline.lanes, self._clock()))
+
+    async def traces(self, query: TraceQuery, before: int | None = None, limit: int = 50) -> TracePage:
+        """One page of what happened to messages, newest first. Raises sqlite3.Error."""
+        return await self._traces.find(query, before, limit)
+
+    async def trace(self, id: str) -> Trace | None:
+        """What happened to one message, step by step. Raises sqlite3.Error."""
+        return await self._traces.get(id)
+
+    async def request_as_sent(self, id: str) -> SentRequest | None:
+        """The last request made for the message of this trace; None where none is known. Raises StoreError, sqlite3.Error."""
+        trace = await self._traces.get(id)
+        return await request_as_sent(trace, self._traces, self._memory) if trace else None
+
+    async def rejected(self, limit: int = 50) -> Sequence[Rejected]:
+        """The newest minutes in which requests were turned away unread. Raises sqlite3.Error."""
+        return await self._traces.rejected(limit)
 
 
 async def _all(calls: Iterable[Awaitable[None]]) -> None:

@@ -303,6 +303,23 @@ class Inbox:
 
         return await self._database.run(work)
 
+    async def oldest(self) -> float | None:
+        """When the oldest message was accepted that is not answered yet; None where none waits."""
+        query = "SELECT MIN(accepted_at) FROM messages WHERE state IN ('accepted', 'taken')"
+        found: float | None = await self._database.run(lambda db: db.execute(query).fetchone()[0])
+        return found
+
+    async def outline(self, seq: int) -> InboundMessage | None:
+        """Who sent which message where, also when its text is blanked: no text, no way to reply."""
+        query = "SELECT account, id, lane, user FROM messages WHERE seq = ?"
+        row = await self._database.run(lambda db: db.execute(query, (seq,)).fetchone())
+        if row is None:
+            return None
+        lane = LaneKey.parse(row["lane"])
+        return InboundMessage(
+            entry="", account=row["account"], id=row["id"], lane=lane, user=row["user"], platform_user="", text=""
+        )
+
     async def purge(self, before: float) -> int:
         """Forgets ended messages accepted before `before`; their ids are no longer recognised as duplicates."""
 

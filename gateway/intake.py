@@ -15,6 +15,7 @@ from gateway.limits import RateLimit, refused_by_policy
 from gateway.logs import log_failure
 from gateway.router import by_rules
 from gateway.snapshot import Snapshots
+from gateway.trace import Kind, Note, follow, untraced
 from memory.sanitise import storable
 
 log = logging.getLogger("sanqiao.intake")
@@ -34,6 +35,7 @@ class Intake:
         put: Callable[[Waiting], None],
         spawn: Spawn,
         clock: Callable[[], float],
+        note: Note = untraced,
     ) -> None:
         self._inbox = inbox
         self._snapshots = snapshots
@@ -41,6 +43,7 @@ class Intake:
         self._put = put
         self._spawn = spawn
         self._clock = clock
+        self._note = note
         self._rate = RateLimit()
         self._open = False
 
@@ -77,11 +80,14 @@ class Intake:
         if self._snapshots.now().settings.conversations.group_context == "shared":
             message = message.in_shared_lane()
         message = self._storable(message)
+        follow(message)
         stored = await self._inbox.accept(message, self._clock())
         if isinstance(stored, Duplicate):
             log.info("duplicate entry=%s lane=%s state=%s", message.entry, message.lane, stored.state)
+            self._note(message, Kind.DUPLICATE, state=stored.state)
             return Admission.DUPLICATE
         log.info("accepted entry=%s lane=%s seq=%d", message.entry, message.lane, stored.seq)
+        self._note(message, Kind.RECEIVED, chars=len(message.text))
         self._put(self.examine(stored, fresh=True))
         return Admission.ACCEPTED
 

@@ -4,6 +4,7 @@ import json
 import logging
 import sys
 import traceback
+from contextvars import ContextVar
 from datetime import datetime, tzinfo
 from typing import TextIO
 
@@ -12,6 +13,15 @@ from gateway.sections import LogSettings
 _CONTROL = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))}
 _LINE_SAFE = str.maketrans({**_CONTROL, 0x0A: "\\n", 0x0D: "\\r", 0x09: "\\t", 0x2028: "\\u2028", 0x2029: "\\u2029"})
 _OURS = logging.getLogger("sanqiao")
+_about: ContextVar[tuple[str, str]] = ContextVar("about", default=("", ""))
+
+
+def about(trace: str, conversation: str) -> None:
+    """From here on, each line that the present task (and what it starts) logs names this trace and conversation.
+
+    `conversation` is the id's first four parts while no agent is chosen.
+    """
+    _about.set((trace, conversation))
 
 
 def one_line(text: str) -> str:
@@ -46,16 +56,28 @@ class _Lines(logging.Formatter):
 
 
 class TextLines(_Lines):
-    """``2026-11-30T18:10:05.123+08:00 INFO sanqiao.inbox: event key=value``, and `` | `` before an exception."""
+    """``2026-11-30T18:10:05.123+08:00 INFO sanqiao.inbox: event key=value``, and `` | `` before an exception.
+
+    Within a message's work each line ends with ``conversation=… trace=…``.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
-        text = f"{self.at(record)} {record.levelname} {record.name}: {record.getMessage()}"
+        message = record.getMessage()
+        trace, conversation = _about.get()
+        if conversation and " conversation=" not in message:
+            message = f"{message} conversation={conversation}"
+        if trace:
+            message = f"{message} trace={trace}"
+        text = f"{self.at(record)} {record.levelname} {record.name}: {message}"
         exception = self.exception(record)
         return one_line(f"{text} | {exception}" if exception else text)
 
 
 class JsonLines(_Lines):
-    """One JSON object per line: ``at``, ``level``, ``logger``, ``message``, and ``exception`` where there is one."""
+    """One JSON object per line: ``at``, ``level``, ``logger``, ``message``, and ``exception`` where there is one.
+
+    Within a message's work also ``conversation`` and ``trace``.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         fields = {
@@ -64,6 +86,9 @@ class JsonLines(_Lines):
             "logger": record.name,
             "message": record.getMessage(),
         }
+        trace, conversation = _about.get()
+        if trace:
+            fields |= {"conversation": conversation, "trace": trace}
         if exception := self.exception(record):
             fields["exception"] = exception
         return one_line(json.dumps(fields, ensure_ascii=False))

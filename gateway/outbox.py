@@ -15,6 +15,7 @@ from channels.message import Part
 from gateway.inbox import Stored
 from gateway.logs import log_failure
 from gateway.parts import Parts, WaitingPart
+from gateway.trace import Fact, Kind, Note, follow, untraced
 from memory.conversation import LaneKey
 
 log = logging.getLogger("sanqiao.outbox")
@@ -53,6 +54,7 @@ class Outbox:
         spawn: Callable[[Coroutine[None, None, None]], "asyncio.Task[None]"],
         clock: Callable[[], float],
         rng: random.Random,
+        note: Note = untraced,
     ) -> None:
         self._parts = parts
         self._channels = channels
@@ -60,6 +62,7 @@ class Outbox:
         self._spawn = spawn
         self._clock = clock
         self._rng = rng
+        self._note = note
         self._lanes: dict[LaneKey, _LaneOut] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -121,6 +124,7 @@ class Outbox:
 
     async def _deliver(self, delivery: _Delivery) -> None:
         message = delivery.stored.message
+        follow(message)
         deadline = delivery.stored.accepted_at + self._patience()
         parts = delivery.parts
         if parts is None:
@@ -141,6 +145,7 @@ class Outbox:
                 platform_id = await self._send(channel, part, deadline)
             except SendDeferred as error:
                 log.info("shelved turn=%d from_part=%d reason=%s", delivery.turn, waiting.number, error)
+                self._noted(part, Kind.SHELVED, reason=str(error))
                 await self._persist(partial(self._parts.shelve, delivery.turn, waiting.number), deadline)
                 return
             if platform_id is None:
@@ -170,16 +175,19 @@ class Outbox:
 
         A part that may have arrived, on a platform that would show it twice, is repeated once; then it counts as sent.
         """
-        attempt, uncertain = 0, 0
+        attempt, uncertain, started = 0, 0, self._clock()
         while True:
             attempt += 1
             try:
                 async with asyncio.timeout(_CALL_SECONDS):
-                    return await channel.send(part)
+                    platform_id = await channel.send(part)
+                    self._sent(part, attempt, started, platform_id=platform_id)
+                    return platform_id
             except SendDeferred:
                 raise
             except SendRefused as error:
                 log.error("answer refused entry=%s lane=%s reason=%s", channel.name, part.message.lane, error)
+                self._noted(part, Kind.UNSENT, reason=str(error))
                 return None
             except SendLimited as error:
                 pause, problem = error.retry_after, str(error)
@@ -190,10 +198,20 @@ class Outbox:
                 uncertain += cut or isinstance(error, SendUncertain)
             if uncertain > 1:
                 log.warning("counted as sent entry=%s lane=%s reason=%s", channel.name, part.message.lane, problem)
+                self._sent(part, attempt, started, uncertain=True)
                 return ""
             pause = min(pause, _LONGEST_PAUSE) * (1 + 0.25 * self._rng.random())
             if self._clock() + pause > deadline:
                 log.error("answer given up entry=%s lane=%s reason=%s", channel.name, part.message.lane, problem)
+                self._noted(part, Kind.UNSENT, reason=problem)
                 return None
+            self._noted(part, Kind.RETRIED, attempt=attempt, pause=round(pause, 2), reason=problem)
             log.warning("send again entry=%s in=%.1fs attempt=%d reason=%s", channel.name, pause, attempt, problem)
             await asyncio.sleep(pause)
+
+    def _sent(self, part: Part, attempts: int, started: float, **facts: Fact) -> None:
+        seconds = round(self._clock() - started, 3)
+        self._noted(part, Kind.SENT, attempts=attempts, seconds=seconds, **facts)
+
+    def _noted(self, part: Part, kind: Kind, **facts: Fact) -> None:
+        self._note(part.message, kind, part=part.number + 1, parts=part.total, **facts)

@@ -32,6 +32,7 @@ from gateway.router import LaneState
 from gateway.snapshot import Snapshots
 from gateway.summaries import Occasion, Summaries
 from gateway.tool_calls import Desk
+from gateway.trace import Fact, Kind, Note, follow, id_of, untraced
 from memory.conversation import LaneKey
 from memory.errors import StoreError
 from memory.filters import FilterFailed
@@ -57,6 +58,7 @@ class Pipeline:
         desk: Desk,
         clock: Callable[[], float],
         rng: random.Random,
+        note: Note = untraced,
     ) -> None:
         self._inbox = inbox
         self._memory = memory
@@ -68,7 +70,8 @@ class Pipeline:
         self._clock = clock
         self._states = LaneStates(inbox)
         self._routing = Routing(clock)
-        self._answering = Answering(memory, desk, clock)
+        self._note = note
+        self._answering = Answering(memory, desk, clock, note)
         self._answers: dict[LaneKey, Stopper] = {}
         self._told = OncePerMinute()
         self.intake = Intake(
@@ -78,6 +81,7 @@ class Pipeline:
             put=self._put,
             spawn=spawn,
             clock=clock,
+            note=note,
         )
         self.lanes = Lanes(
             inbox,
@@ -114,25 +118,29 @@ class Pipeline:
         if entry not in self._channels:
             log.warning("left in the inbox turn=%d entry=%s reason=channel-is-off", work.group.turn, entry)
             return
+        follow(work.group.newest.message)
+        if work.group.rerun:
+            self._note(work.group.newest.message, Kind.RESUMED)
         try:
             if work.refusal:
                 await self._refuse(work.group, work.refusal)
             elif work.command:
+                self._note(work.group.newest.message, Kind.COMMAND, name=work.command.name)
                 text = await self._commands.run(work.command, work.group.newest, self._snapshots.now())
                 await self._finish(work.group, State.COMMAND, text, Answered(text))
             else:
                 await self._answer(work.group)
         except Exception as error:  # border of one turn: the user is told, the lane goes on
             log_failure(log, f"turn failed lane={work.group.newest.message.lane} turn={work.group.turn}", error)
-            await self._fail_at_the_border(work.group)
+            await self._fail_at_the_border(work.group, error)
 
-    async def _fail_at_the_border(self, group: Group) -> None:
+    async def _fail_at_the_border(self, group: Group, error: Exception) -> None:
         """Tells the user. Raises sqlite3.Error while nothing can be recorded and the message is not too old.
 
         The lane then tries the whole turn again: what was said stays unanswered no longer than the disk is full.
         """
         try:
-            await self._fail(group, "failed")
+            await self._fail(group, "failed", error=type(error).__name__)
         except sqlite3.Error:
             patience = self._snapshots.now().settings.conversations.answer_after_restart
             if self._clock() - group.newest.accepted_at < patience:
@@ -147,6 +155,7 @@ class Pipeline:
         text = snapshot.texts.get(name)
         silent = name in (RATE_LIMITED, "refused-dm") and not self._told.allows(message.user, self._clock())
         log.info("refused lane=%s reason=%s told=%s", message.lane, name, not silent)
+        self._note(message, Kind.REFUSED, reason=name, told=not silent)
         await self._finish(group, State.REFUSED, "" if silent else text, Failed(text))
 
     async def _answer(self, group: Group) -> None:
@@ -162,13 +171,14 @@ class Pipeline:
             question = await self._question(group)
         except FilterFailed as error:  # closed: what was not filtered goes nowhere
             log.error("filter failed lane=%s turn=%d %s", group.newest.message.lane, group.turn, error)
-            await self._fail(group, "failed")
+            await self._fail(group, "failed", error="FilterFailed", reason=str(error))
             return
         if question is None:
             await self._refuse(group, "refused-by-filter")
             return
         for older in group.stored[:-1]:
             self._tell_one(older, Joined(group.newest.message.id))
+            self._note(older.message, Kind.JOINED, into=group.newest.message.id, trace=id_of(group.newest.message))
         self._tell(group, Routed(question.agent.name, question.reason))
         self._index.touch(question.conversation, question.entry)
         try:
@@ -177,12 +187,12 @@ class Pipeline:
             log.warning(
                 "no answer conversation=%s error=%s reason=%s", question.conversation, type(error).__name__, error
             )
-            await self._fail(group, error.text)
+            await self._fail(group, error.text, error=type(error).__name__, reason=str(error))
         except QuestionTooLong:
-            await self._fail(group, "too-long")
+            await self._fail(group, "too-long", error="QuestionTooLong")
         except StoreError as error:
             log.error("not stored conversation=%s reason=%s", question.conversation, error)
-            await self._fail(group, "failed")
+            await self._fail(group, "failed", error=type(error).__name__, reason=str(error))
         else:
             await self._deliver(question, answer)
         finally:
@@ -204,7 +214,9 @@ class Pipeline:
             agent, reason = snapshot.agents.get(chosen.agent), chosen.reason
             conversation = await conversation_with(self._memory, message.lane, agent)
             await self._inbox.take(group, conversation, reason, now)
+        follow(message, conversation)
         log.info("routed conversation=%s reason=%s", conversation, reason.partition("：")[0])
+        self._note(message, Kind.ROUTED, agent=agent.name, reason=reason, conversation=str(conversation))
         turn = await user_turn(group, agent, snapshot, now)
         if turn is None:
             return None
@@ -216,15 +228,17 @@ class Pipeline:
             lane = LaneState(question.agent.name, self._clock(), lane.pinned)
         text = answer.text or question.snapshot.texts.get("stopped")
         answered = Answered(text, question.conversation, answer.usage)
+        self._note(group.newest.message, Kind.ANSWERED, chars=len(answer.text), stopped=answer.stopped)
         await self._finish(group, State.ANSWERED, answer.text, answered, lane)
         if answer.roomy:
             return
         snapshot, speaker = question.snapshot, question.turn.name
         self._summaries.after(Occasion(question.conversation, question.agent, question.entry, speaker, snapshot))
 
-    async def _fail(self, group: Group, name: str) -> None:
-        """The user is shown a short text; it is never stored as an answer."""
+    async def _fail(self, group: Group, name: str, **facts: Fact) -> None:
+        """The user is shown a short text; it is never stored as an answer. `facts` say why, for the trace."""
         text = self._snapshots.now().texts.get(name)
+        self._note(group.newest.message, Kind.FAILED, text=name, **facts)
         await self._finish(group, State.FAILED, text, Failed(text))
 
     # ---- out
@@ -282,6 +296,9 @@ class Pipeline:
         patience = self._snapshots.now().settings.conversations.answer_after_restart
         for seq, lane in await self._inbox.expire(now - patience, now):
             log.warning("expired seq=%d lane=%s: older than conversations.answer-after-restart", seq, lane)
+            outline = await self._inbox.outline(seq)
+            if outline is not None:
+                self._note(outline, Kind.EXPIRED, reason="停得太久，超过 conversations.answer-after-restart")
         for pending in await self._inbox.pending():
             self._outbox.put(pending.turn, pending.stored)
         for group in await self._inbox.taken():

@@ -40,6 +40,13 @@ class LogSettings(SettingsModel):
     format: str = Field("text", pattern="^(text|json)$")
 
 
+class TraceSettings(SettingsModel):
+    """`trace`: for how long, and how much of what happened to messages is kept."""
+
+    keep_days: int = Field(14, ge=1, le=3650)
+    max_mb: int = Field(256, ge=4)
+
+
 class ClassifySettings(SettingsModel):
     """`router.classify`: the model that picks an agent when no rule does."""
 
@@ -114,6 +121,7 @@ class GatewayFile(SettingsModel):
     console: ConsoleSettings = ConsoleSettings()
     timezone: str = "Asia/Shanghai"
     log: LogSettings = LogSettings()
+    trace: TraceSettings = TraceSettings()
     models: Mapping[str, ModelSettings] = Field(default_factory=dict)
     agent: AgentDefaults = AgentDefaults()
     router: RouterSettings = RouterSettings()

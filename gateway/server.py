@@ -15,6 +15,8 @@ from channels.message import GatewayClosed
 logger = logging.getLogger("sanqiao.server")
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+Rejected = Callable[[str, int], None]
+"""Is told the route and status of a request that was turned away before anything of it was believed."""
 Health = Callable[[], tuple[int, str]]
 """The status of `/healthz` and its word: ``ok``, ``degraded``, ``starting`` or ``draining``."""
 
@@ -105,9 +107,28 @@ def _bounded_body(limit: int) -> Middleware:
     return bounded_body
 
 
-def build_public(routes: Sequence[Route], health: Health, max_body: int) -> web.Application:
+def _counting(rejected: Rejected) -> Middleware:
+    @web.middleware
+    async def counting(request: web.Request, handler: Handler) -> web.StreamResponse:
+        resource = request.match_info.route.resource
+        try:
+            response = await handler(request)
+        except web.HTTPException as error:
+            if resource is not None and 400 <= error.status < 500:
+                rejected(resource.canonical, error.status)
+            raise
+        if resource is not None and 400 <= response.status < 500:
+            rejected(resource.canonical, response.status)
+        return response
+
+    return counting
+
+
+def build_public(
+    routes: Sequence[Route], health: Health, max_body: int, *, rejected: Rejected | None = None
+) -> web.Application:
     """The application platforms reach: the routes of the channels, `GET /healthz`, nothing else."""
-    app = new_application(max_body)
+    app = new_application(max_body, [_counting(rejected)] if rejected else [])
 
     async def healthz(request: web.Request) -> web.StreamResponse:
         status, word = health()

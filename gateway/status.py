@@ -10,6 +10,7 @@ from channels.channel import Channel, Health
 from gateway.inbox import Inbox
 from gateway.lanes import Lanes
 from gateway.live_settings import LiveSettings
+from gateway.metrics import Levels
 from memory.memory import Memory
 
 
@@ -76,6 +77,23 @@ def _health(health: Health | ModelHealth) -> dict[str, Any]:
     return {"ok": health.ok, "detail": health.detail, "since": health.since}
 
 
-def metrics(values: Mapping[str, float]) -> str:
-    """Prometheus text of plain gauges."""
-    return "".join(f"# TYPE sanqiao_{name} gauge\nsanqiao_{name} {value:g}\n" for name, value in values.items())
+async def levels(parts: Parts, inbox: Inbox, lanes: Lanes, now: float) -> Levels:
+    """What the metrics look at when they are asked for; `now` in unix seconds."""
+    counts = await _counts(inbox)
+    return Levels(
+        waiting=counts["waiting"] or 0,
+        oldest=await _oldest(inbox, now),
+        unsent=counts["unsent"] or 0,
+        lanes=len(lanes),
+        redis=parts.memory.redis().state,
+        channels={name: channel.health().ok for name, channel in parts.channels.items()},
+        models={name: health.ok for name, health in parts.models.health().items()},
+    )
+
+
+async def _oldest(inbox: Inbox, now: float) -> float:
+    try:
+        since = await inbox.oldest()
+    except sqlite3.Error:
+        return 0.0
+    return 0.0 if since is None else max(now - since, 0.0)

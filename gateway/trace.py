@@ -1,14 +1,21 @@
 """The trace of a message: what happened to it, step by step, as admins find it later. No raw text, no secret."""
 
 import base64
+import functools
 import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TYPE_CHECKING, Protocol
 
+from channels.message import InboundMessage
+from gateway.logs import about
 from memory.conversation import ConversationId, InvalidId, Role
 from memory.window import Drop
+
+if TYPE_CHECKING:
+    from gateway.trace_store import Asked
 
 Fact = str | int | float | bool | None
 """One detail of a step."""
@@ -16,6 +23,7 @@ Fact = str | int | float | bool | None
 ID_LENGTH = 13
 
 
+@functools.lru_cache(maxsize=4096)
 def trace_id(channel: str, account: str, message: str) -> str:
     """The id of a message's trace: ``t`` and 12 of ``[a-z2-7]``.
 
@@ -91,7 +99,7 @@ _OUTCOMES = {
     Kind.UNSENT: Outcome.UNSENT,
     Kind.EXPIRED: Outcome.EXPIRED,
 }
-UNDELIVERED = (Outcome.WAITING, Outcome.ANSWERING, Outcome.ANSWERED, Outcome.SHELVED)
+UNDELIVERED = (Outcome.WAITING, Outcome.ANSWERING, Outcome.ANSWERED, Outcome.SHELVED, Outcome.UNSENT)
 """What the arrival of the last part makes ``delivered``: a refusal that was told is still a refusal."""
 
 
@@ -209,6 +217,26 @@ class Rejected:
     route: str
     status: int
     count: int
+
+
+class Note(Protocol):
+    """Takes one step of a message (see Kind for its facts); `asked` with ``window`` alone. Never raises or waits."""
+
+    def __call__(self, message: InboundMessage, kind: Kind, asked: "Asked | None" = None, /, **facts: Fact) -> None: ...
+
+
+def untraced(message: InboundMessage, kind: Kind, asked: "Asked | None" = None, /, **facts: Fact) -> None:
+    """Where no trace is kept."""
+
+
+def id_of(message: InboundMessage) -> str:
+    """The id of this message's trace."""
+    return trace_id(message.lane.channel, message.account, message.id)
+
+
+def follow(message: InboundMessage, conversation: ConversationId | None = None) -> None:
+    """From here on, what the present task logs says that it is about this message."""
+    about(id_of(message), str(conversation or message.lane))
 
 
 def lane_of(conversation: str) -> str | None:

@@ -3,7 +3,7 @@
 from dataclasses import asdict
 from typing import Any
 
-from gateway.trace import Step, Trace, TracePage
+from gateway.trace import Rejected, Step, Trace, TracePage
 from gateway.trace_request import SentRequest
 
 
@@ -22,6 +22,11 @@ def trace_json(trace: Trace) -> dict[str, Any]:
 def sent_json(sent: SentRequest) -> dict[str, Any]:
     """The form of ``GET /api/traces/{id}/request``."""
     return {"at": sent.at, "exact": sent.exact, "missing": list(sent.missing), "body": sent.body()}
+
+
+def rejected_json(rejected: Rejected) -> dict[str, Any]:
+    """One minute's requests that were turned away unread."""
+    return asdict(rejected)
 
 
 def _step(step: Step) -> dict[str, Any]:

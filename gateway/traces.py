@@ -13,12 +13,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from pydantic import Field
-
 from channels.message import InboundMessage
 from gateway import trace_store
 from gateway.database import Database
 from gateway.logs import log_failure
+from gateway.sections import TraceSettings
 from gateway.trace import (
     Fact,
     Kind,
@@ -31,7 +30,6 @@ from gateway.trace import (
 )
 from gateway.trace_store import Asked, Frame, Gathered
 from memory.conversation import LaneKey
-from memory.settings import SettingsModel
 
 log = logging.getLogger("sanqiao.trace")
 
@@ -53,13 +51,6 @@ T = TypeVar("T")
 _Key = tuple[str, str, str]
 
 
-class TraceSettings(SettingsModel):
-    """`trace`: how long and how much is kept of what happened to messages."""
-
-    keep_days: int = Field(14, ge=1, le=3650)
-    max_mb: int = Field(256, ge=4)
-
-
 class Traces:
     """What happened to messages. Nothing here raises but the questions (sqlite3.Error).
 
@@ -74,7 +65,7 @@ class Traces:
         settings: Callable[[], TraceSettings],
         mask: Callable[[str], str],
         clock: Callable[[], float],
-        listen: Callable[[InboundMessage | None, Kind, dict[str, Fact], Asked | None], None] | None = None,
+        listen: Callable[[InboundMessage, Kind, dict[str, Fact], Asked | None], None] | None = None,
     ) -> None:
         self._path = path
         self._settings = settings
@@ -91,8 +82,8 @@ class Traces:
 
     # ---- recording
 
-    def note(self, message: InboundMessage, kind: Kind, asked: Asked | None = None, **facts: Fact) -> None:
-        """One step of this message. `conversation` and `reason` among the facts are also the trace's own."""
+    def note(self, message: InboundMessage, kind: Kind, asked: Asked | None = None, /, **facts: Fact) -> None:
+        """One step of this message (see Note). `conversation` and `reason` among the facts are also the trace's own."""
         if self._listen is not None:
             self._listen(message, kind, facts, asked)
         key = (message.lane.channel, message.account, message.id)
@@ -112,16 +103,6 @@ class Traces:
         if kind is Kind.RECEIVED:
             gathered.text = self._mask(message.text[:_READ])[:_EXCERPT]
         self._add(gathered, kind, facts, asked)
-
-    def note_expired(self, key: _Key, user: str, lane: str, reason: str) -> None:
-        """A message that waited too long; of it only (channel, account, id), the speaker and the lane are left."""
-        if self._listen is not None:
-            self._listen(None, Kind.EXPIRED, {}, None)
-        if self._database is not None and self._may_be_kept(key, user, Kind.EXPIRED):
-            gathered = self._gathered.get(key)
-            if gathered is None:
-                gathered = self._gathered[key] = Gathered(trace_id(*key), key[2], "", key[0], user, "", lane)
-            self._add(gathered, Kind.EXPIRED, {"reason": reason}, None)
 
     def reject(self, route: str, status: int) -> None:
         """A request was turned away before anything of it was believed: it is counted."""

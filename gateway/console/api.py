@@ -291,9 +291,8 @@ class Api:
 
     async def metrics(self, request: web.Request) -> web.StreamResponse:
         """Prometheus text."""
-        return web.Response(
-            text=self._backend.metrics(), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
-        )
+        text = await self._backend.metrics()
+        return web.Response(text=text, headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
 
 
 def conversation_of(request: web.Request) -> ConversationId:

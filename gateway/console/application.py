@@ -14,6 +14,7 @@ from gateway.console.pages.conversations import ConversationPage, ConversationsP
 from gateway.console.pages.files import Files
 from gateway.console.pages.login import LoginPage
 from gateway.console.pages.overview import OverviewPage
+from gateway.console.trace_api import TraceApi
 from gateway.server import new_application
 
 MAX_BODY = 1024 * 1024
@@ -41,6 +42,7 @@ class Console:
         self._app = new_application(max_body, [guard.middleware, errors_as_json])
         self._app.on_response_prepare.append(harden)
         Api(backend, heartbeat=heartbeat).add_to(self._app)
+        TraceApi(backend).add_to(self._app)
         for part in (
             Files(),
             LoginPage(self._logins, guard),

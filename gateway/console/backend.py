@@ -7,6 +7,8 @@ from typing import Any, Protocol
 from channels.web import WebChannel
 from gateway.conversation_index import ConversationPage
 from gateway.removed import Removed
+from gateway.trace import Rejected, Trace, TracePage, TraceQuery
+from gateway.trace_request import SentRequest
 from gateway.window_view import Inspection
 from memory.conversation import ConversationId, Turn
 from memory.mended import Mended
@@ -53,5 +55,20 @@ class ConsoleBackend(Protocol):
     def agents(self) -> Sequence[AgentInfo]:
         """The agents of the present configuration."""
 
-    def metrics(self) -> str:
+    async def metrics(self) -> str:
         """Prometheus text."""
+
+    async def traces(self, query: TraceQuery, before: int | None = None, limit: int = 50) -> TracePage:
+        """One page of what happened to messages, without the steps, newest first. Raises sqlite3.Error."""
+
+    async def trace(self, id: str) -> Trace | None:
+        """What happened to one message, step by step; None: unknown id. Raises sqlite3.Error."""
+
+    async def request_as_sent(self, id: str) -> SentRequest | None:
+        """The last request made for the message of this trace, as it was sent then.
+
+        None: none was, or it is known no longer. Raises StoreError, sqlite3.Error.
+        """
+
+    async def rejected(self, limit: int = 50) -> Sequence[Rejected]:
+        """The newest minutes in which requests were turned away unread. Raises sqlite3.Error."""

@@ -9,6 +9,8 @@ from channels.web import WebChannel
 from gateway.console.backend import AgentInfo
 from gateway.conversation_index import BadCursor, ConversationItem, ConversationPage
 from gateway.removed import Removed
+from gateway.trace import Rejected, Trace, TracePage, TraceQuery
+from gateway.trace_request import SentRequest
 from gateway.texts import Texts
 from memory.conversation import ConversationId, Turn
 from memory.errors import StoreError
@@ -37,6 +39,8 @@ class FakeBackend:
         self.asked: list[tuple[object, ...]] = []
         self.turns: dict[ConversationId, list[Turn]] = {}
         self.items: list[ConversationItem] = []
+        self.recorded: list[Trace] = []
+        self.sent_requests: dict[str, SentRequest] = {}
         self.demo = False
         self.state: dict[str, Any] = {}
         self.broken = False
@@ -115,5 +119,19 @@ class FakeBackend:
             AgentInfo("resume-optimise-agent", "优化简历"),
         ]
 
-    def metrics(self) -> str:
+    async def metrics(self) -> str:
         return "sanqiao_messages_total 0\n"
+
+    async def traces(self, query: TraceQuery, before: int | None = None, limit: int = 50) -> TracePage:
+        self.asked.append(("traces", query, before, limit))
+        found = [trace for trace in self.recorded if before is None or trace.seq < before]
+        return TracePage(tuple(found[:limit]), found[limit - 1].seq if len(found) > limit else None)
+
+    async def trace(self, id: str) -> Trace | None:
+        return next((trace for trace in self.recorded if trace.id == id), None)
+
+    async def request_as_sent(self, id: str) -> SentRequest | None:
+        return self.sent_requests.get(id)
+
+    async def rejected(self, limit: int = 50) -> Sequence[Rejected]:
+        return ()
