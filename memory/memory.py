@@ -20,9 +20,10 @@ from memory.person import Links, Persons
 from memory.profile import Profile, Profiles
 from memory.reading import Reader
 from memory.redis_link import RedisSettings, RedisStatus
-from memory.short_term import ShortTerm, Tails
+from memory.short_term import ShortTerm
 from memory.store import ConversationStore, FileInfo
 from memory.summary import Summary, SummarySettings
+from memory.tail import Tails
 from memory.tokens import forget_texts
 from memory.viewing import Viewer, Weigh
 from memory.window import Window, WindowSettings

@@ -8,8 +8,7 @@ from typing import Self
 from memory.appending import numbered, path_of
 from memory.conversation import ConversationId, Turn
 from memory.errors import StoreClosed, StoreError
-from memory.short_term import Tail, Tails
-from memory.tail import without_repeats
+from memory.tail import Tail, Tails, without_repeats
 
 log = logging.getLogger("sanqiao.memory")
 

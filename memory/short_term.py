@@ -5,24 +5,22 @@ reach far enough back is read from the file, and written anew. So a window over 
 """
 
 import contextlib
-import json
 import math
 import os
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
-from zlib import crc32
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from memory.appending import FOLDER
-from memory.conversation import ConversationId, Role, ToolCall, Turn
+from memory.conversation import ConversationId, Turn
 from memory.errors import StoreError
 from memory.folder import open_file, opened_folder
 from memory.redis_deletions import Deletions, keys_of
 from memory.redis_link import RedisLink, RedisSettings, RedisStatus
+from memory.redis_list import START, UNKNOWN, Damaged, Listing, NotKept, Stamp, State, chained
 from memory.store import ConversationStore
-from memory.tail import MAX_BYTES, Chunks, pieces, sound_size, without_repeats
+from memory.tail import MAX_BYTES, Chunks, Tails, pieces, sound_size
 from memory.yamlform import write_item
 
 if TYPE_CHECKING:
@@ -34,166 +32,7 @@ LONGEST = 128
 repeats beyond it, half of this list is left for acknowledgements, tool turns and the first round that no longer fits.
 A longer window is read from the file."""
 
-_START, _UNKNOWN = None, ""
-"""What stands for the checksum of the turn before the first one: there is none, or it is not known."""
-
 _Result = TypeVar("_Result")
-
-
-class NotKept(Exception):
-    """The list is too short for the question; the file has the answer."""
-
-
-class Damaged(NotKept):
-    """Something in the list is not what stood there."""
-
-
-class Tail(Protocol):
-    """The turns of a conversation, newest first, as `memory.tail.Backwards` gives them from the file."""
-
-    @property
-    def capped(self) -> bool: ...
-    @property
-    def last(self) -> Turn | None: ...
-    def __iter__(self) -> Iterator[Turn]: ...
-    def __next__(self) -> Turn: ...
-    def __enter__(self) -> Self: ...
-    def __exit__(self, *_: object) -> None: ...
-
-
-Tails = Callable[[], Tail]
-"""Begins at the newest turn, each time it is called."""
-
-
-# ---- the form in Redis
-
-
-def _crc(element: bytes) -> str:
-    return f"{crc32(element):08x}"
-
-
-def _element(turn: Turn, before: str | None) -> bytes:
-    """A turn as JSON, with the checksum of the element before it: so the list proves itself, whatever was cut off."""
-    fields = {key: value for key, value in asdict(turn).items() if value is not None and value not in ((), False)}
-    fields["n"] = turn.n
-    fields["epoch"] = turn.epoch
-    return json.dumps({**fields, "before": before}, ensure_ascii=False).encode("utf-8", "surrogatepass")
-
-
-def _turn(element: bytes) -> tuple[Turn, str | None]:
-    """The turn and the checksum before it. Raises Damaged."""
-    try:
-        fields: dict[str, Any] = json.loads(element)
-        before = fields.pop("before")
-        role = Role(fields.pop("role"))
-        calls = tuple(ToolCall(**call) for call in fields.pop("tool_calls", ()))
-        turn = Turn(role=role, tool_calls=calls, ids=tuple(fields.pop("ids", ())), **fields)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise Damaged from error
-    return turn, before
-
-
-def chained(turns: Sequence[Turn], crc: str | None) -> tuple[list[bytes], str | None]:
-    """The elements of turns that follow the one with this checksum, and the last one's checksum."""
-    elements = []
-    for turn in turns:
-        elements.append(_element(turn, crc))
-        crc = _crc(elements[-1])
-    return elements, crc
-
-
-def _verified(elements: Sequence[bytes], crc: str | None) -> Iterator[Turn]:
-    """The turns, newest first, each found to be what stood there.
-
-    Raises Damaged where one is not, NotKept where the list ends too early.
-    """
-    for element in reversed(elements):
-        if _crc(element) != crc:
-            raise Damaged
-        turn, crc = _turn(element)
-        yield turn
-        if crc is _START:
-            return
-    if crc is not _START:
-        raise NotKept
-
-
-class Kept:
-    """A list as a `Tail`."""
-
-    capped = False
-
-    def __init__(self, elements: Sequence[bytes], crc: str | None) -> None:
-        self._turns: Iterator[Turn] = without_repeats(_verified(elements, crc))
-        self.last: Turn | None = None
-
-    def __iter__(self) -> Iterator[Turn]:
-        return self
-
-    def __next__(self) -> Turn:
-        self.last = next(self._turns)
-        return self.last
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._turns = iter(())
-
-
-@dataclass(frozen=True, slots=True)
-class Stamp:
-    """A file as it is: another inode, size (bytes) or time of change means other content."""
-
-    inode: int
-    size: int
-    mtime_ns: int
-
-    @classmethod
-    def of(cls, found: os.stat_result) -> Self:
-        return cls(found.st_ino, found.st_size, found.st_mtime_ns)
-
-
-@dataclass(frozen=True, slots=True)
-class State:
-    """What stands beside a list: its file's size and time of change, and the checksum of the newest turn.
-
-    `start` is the offset in the file from which the list, when it was last written whole, was read.
-    """
-
-    size: int
-    mtime_ns: int
-    start: int
-    crc: str | None
-
-    @classmethod
-    def read(cls, raw: bytes | None) -> Self | None:
-        """None for anything but a state."""
-        try:
-            state = cls(**json.loads(raw or b""))
-            numbers = all(type(number) is int for number in (state.size, state.mtime_ns, state.start))
-        except (ValueError, TypeError):
-            return None
-        return state if numbers else None
-
-    def fits(self, stamp: Stamp) -> bool:
-        """Whether the list is of this file, and a reader of the file would get as far back as its first turn."""
-        return (self.size, self.mtime_ns) == (stamp.size, stamp.mtime_ns) and self.size - self.start <= MAX_BYTES
-
-    def json(self) -> str:
-        return json.dumps(asdict(self))
-
-
-@dataclass(frozen=True, slots=True)
-class Listing:
-    """A list and what stands beside it."""
-
-    elements: Sequence[bytes]
-    state: State
-
-    def tail(self) -> Tail:
-        """The turns, newest first. Reading them may raise NotKept."""
-        return Kept(self.elements, self.state.crc)
 
 
 async def _results(pipe: "Pipeline") -> list[Any]:
@@ -203,9 +42,6 @@ async def _results(pipe: "Pipeline") -> list[Any]:
         if isinstance(each, Exception) and not str(each).startswith("WRONGTYPE"):
             raise each
     return [None if isinstance(each, Exception) else each for each in found]
-
-
-# ---- the store
 
 
 class ShortTerm:
@@ -261,7 +97,7 @@ class ShortTerm:
             finally:
                 os.close(fd)
             turns = [piece.turn for piece in reversed(read) if piece.turn is not None]
-            elements, crc = chained(turns, _UNKNOWN if chunks.capped else _START)
+            elements, crc = chained(turns, UNKNOWN if chunks.capped else START)
             start = min((piece.offset for piece in read), default=sound) if chunks.capped else 0
             return Listing(elements, State(stamp.size, stamp.mtime_ns, start, crc))
         return None

@@ -7,9 +7,9 @@ left at the end is no item, and a repeat of an item shortly before it is ignored
 import os
 import re
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Protocol, Self
 from zlib import crc32
 
 from memory.conversation import Role, Turn
@@ -245,6 +245,23 @@ def forwards(raw: bytes) -> Iterator[Turn]:
         if _answers(turn) and turn.to is not None:
             answered[turn.to] = position
         position += 1
+
+
+class Tail(Protocol):
+    """The turns of a conversation, newest first, as `Backwards` gives them from the file."""
+
+    @property
+    def capped(self) -> bool: ...
+    @property
+    def last(self) -> Turn | None: ...
+    def __iter__(self) -> Iterator[Turn]: ...
+    def __next__(self) -> Turn: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *_: object) -> None: ...
+
+
+Tails = Callable[[], Tail]
+"""Begins at the newest turn, each time it is called."""
 
 
 class Backwards:

@@ -7,9 +7,9 @@ from memory.appending import path_of
 from memory.archive import SummaryArchive
 from memory.conversation import ConversationId, Role, Turn
 from memory.errors import typed_errors
-from memory.short_term import Tail, Tails
 from memory.speaker import voiced
 from memory.summary import reaching
+from memory.tail import Tail, Tails
 from memory.tokens import message_tokens
 from memory.window import Window, WindowSettings, build_window
 

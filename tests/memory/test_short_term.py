@@ -17,13 +17,14 @@ import redis
 from hypothesis import given
 from pydantic import ValidationError
 
-from memory import redis_deletions, short_term
+from memory import redis_deletions, redis_list
 from memory.appending import Appender
 from memory.conversation import ConversationId, Turn
 from memory.errors import StoreFull, StoreUnavailable
 from memory.memory import Memory
 from memory.redis_link import RedisLink, RedisSettings, RedisStatus
-from memory.short_term import LONGEST, Kept, NotKept, State, chained
+from memory.redis_list import Kept, NotKept, State, chained
+from memory.short_term import LONGEST
 from memory.tail import without_repeats
 from memory.window import Window, WindowSettings
 from tests.memory.pool import AT, CONVERSATION, OTHER, TURNS, answer, examples, reset, user
@@ -199,7 +200,7 @@ async def test_what_lies_too_far_back_in_the_file_is_not_taken_from_redis(
         await memory.remember(CONVERSATION, talk(0, 3))
         blind(memory, monkeypatch)
         await seen(memory)
-        monkeypatch.setattr(short_term, "MAX_BYTES", 500)
+        monkeypatch.setattr(redis_list, "MAX_BYTES", 500)
         with pytest.raises(AssertionError, match="read from the file"):
             await seen(memory)
 
