@@ -9,7 +9,7 @@ from typing import Any
 from channels.message import Admission, GatewayClosed, InboundMessage, Notice
 from channels.text import is_blank
 from gateway.commands import parse
-from gateway.inbox import Duplicate, Inbox, Stored
+from gateway.inbox import Duplicate, Inbox, State, Stored
 from gateway.lanes import RATE_LIMITED, Waiting
 from gateway.limits import RateLimit, refused_by_policy
 from gateway.logs import log_failure
@@ -84,7 +84,8 @@ class Intake:
         stored = await self._inbox.accept(message, self._clock())
         if isinstance(stored, Duplicate):
             log.info("duplicate entry=%s lane=%s state=%s", message.entry, message.lane, stored.state)
-            self._note(message, Kind.DUPLICATE, state=stored.state)
+            if stored.state is not State.FORGOTTEN:  # of whom was forgotten nothing is kept
+                self._note(message, Kind.DUPLICATE, state=stored.state)
             return Admission.DUPLICATE
         log.info("accepted entry=%s lane=%s seq=%d", message.entry, message.lane, stored.seq)
         self._note(message, Kind.RECEIVED, chars=len(message.text))

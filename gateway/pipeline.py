@@ -297,7 +297,7 @@ class Pipeline:
         for seq, lane in await self._inbox.expire(now - patience, now):
             log.warning("expired seq=%d lane=%s: older than conversations.answer-after-restart", seq, lane)
             outline = await self._inbox.outline(seq)
-            if outline is not None:
+            if outline is not None and outline.user:
                 self._note(outline, Kind.EXPIRED, reason="停得太久，超过 conversations.answer-after-restart")
         for pending in await self._inbox.pending():
             self._outbox.put(pending.turn, pending.stored)
