@@ -181,7 +181,8 @@ class ToolLoop:
         if arguments is None:
             return "错误：参数应为一个 JSON 对象，请改正后重新调用"
         started = asyncio.get_running_loop().time()
-        text, outcome = await self._ran(tool, context, arguments, min(self._seconds, max(self._deadline - started, 0)))
+        seconds = min(tool.seconds or self._seconds, max(self._deadline - started, 0))
+        text, outcome = await self._ran(tool, context, arguments, seconds)
         seconds = asyncio.get_running_loop().time() - started
         _log.info("tool.%s tool=%s chars=%d seconds=%.2f", outcome, tool.name, len(text), seconds)
         if self._ran_tool is not None:

@@ -35,11 +35,15 @@ class QuestionTooLong(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What is sent: its text ("" when stopped before the first word), the tokens it cost, whether it was stopped."""
+    """What is sent: its text ("" when stopped before the first word), the tokens it cost, whether it was stopped.
+
+    `usage` is what the model's server told; `spent` the same, or an estimate, or None where no model was asked.
+    """
 
     text: str
     usage: Usage | None = None
     stopped: bool = False
+    spent: Usage | None = None
     roomy: bool = False
     """Whether all that was said, this answer too, has plenty of room in the next window: no summary can be due."""
 
@@ -156,13 +160,15 @@ class Answering:
         text = completion.text if completion else "".join(said)
         if completion or text.strip():
             await self._memory.remember(question.conversation, [self._answer_turn(question, text, completion)])
+        estimate = _estimated(window, room, len(loop.rounds) + 1, text)
         if completion is None:
-            return Answer(text if text.strip() else "", stopped=True)
-        usage = completion.usage
+            return Answer(text if text.strip() else "", stopped=True, spent=estimate)
+        usage = completion.usage and Usage(completion.usage.prompt_tokens, completion.usage.completion_tokens)
         context_settings = question.snapshot.context(question.agent, question.entry)
         return Answer(
             text,
-            Usage(usage.prompt_tokens, usage.completion_tokens) if usage else None,
+            usage,
+            spent=usage or estimate,
             roomy=not loop.rounds and _is_roomy(window, context_settings, room.tokens, message_tokens(text)),
         )
 
@@ -232,6 +238,12 @@ class Answering:
             model=completion.model if completion else None,
             stopped=completion is None,
         )
+
+
+def _estimated(window: Window, room: Room, requests: int, text: str) -> Usage:
+    """About what an answer took whose model's server told nothing, or that was stopped."""
+    asked = window.tokens + window.question_tokens + window.summary_tokens + message_tokens(room.system)
+    return Usage(asked * requests, message_tokens(text))
 
 
 def _noted_tool(note: Callable[..., None], name: str, outcome: str, chars: int, seconds: float) -> None:

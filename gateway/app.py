@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from agents.tools.jobs import JobBoard
+from agents.tools.mcp_servers import McpServers
 from agents.tools.search_jobs import SEARCH_JOBS
 from channels.channel import Channel
 from channels.web import WebChannel
@@ -92,7 +93,8 @@ class App:
             shelter=OwedTurns(self._database),
         )
         self._index = ConversationIndex(self._database, self._memory)
-        self._snapshots = Snapshots(lambda: live.current)
+        self._mcp = McpServers(self._spawn, clock=clock)
+        self._snapshots = Snapshots(lambda: live.current, self._mcp.tools)
         self._metrics = Metrics()
         self._traces = Traces(
             workspace / "trace.db",
@@ -175,6 +177,7 @@ class App:
         self._pipeline.intake.open()
         self.live.on_change(self._settings_changed)
         background = [
+        self._mcp.apply(self.live.current.tools.mcp)
             self.live.watch(),
             self._keep_house(),
             self._keep_writing(),
@@ -220,7 +223,7 @@ class App:
         await self._pipeline.lanes.drain(left())
         await self._outbox.drain(left())
         await self._summaries.drain(left(_SUMMARY_SECONDS))
-        await _all(channel.close() for channel in self._channels.values())
+        await _all([self._mcp.close(), *(channel.close() for channel in self._channels.values())])
         for task in self._background:
             task.cancel()
         await _all(listener.stop() for listener in self._listeners)
@@ -304,9 +307,11 @@ class App:
             return 503, self._state
         return 200, "degraded" if self._parts().degraded else "ok"
 
+        self._mcp.apply(new.tools.mcp)
     def _parts(self) -> Parts:
         trouble = "工作区已被移走、替换或删除；请放回原处，或重新启动" if self._lost else self._database.trouble
-        return Parts(self._channels, self.live, self._memory, self._snapshots.now().models, trouble)
+        models = self._snapshots.now().models
+        return Parts(self._channels, self.live, self._memory, models, trouble, self._mcp.states())
 
     # ---- what the console asks
 

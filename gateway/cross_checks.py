@@ -1,5 +1,6 @@
 """What no single key can tell: names that must exist elsewhere, values that do not go together."""
 
+import importlib.util
 import ipaddress
 import zoneinfo
 from collections.abc import Iterable, Iterator, Mapping
@@ -9,6 +10,7 @@ from urllib.parse import urlsplit
 from pydantic import TypeAdapter, ValidationError
 
 from agents.model import ModelSettings
+from agents.tools.mcp import grant_of, is_grant, problem_of
 from agents.tools.registry import UnknownTool, load_tools
 from channels.feishu.settings import FeishuSettings
 from gateway.planned_channels import PLANNED
@@ -34,7 +36,18 @@ def cross_checks(settings: Settings, documents: Documents) -> list[Problem]:
     """Every problem between keys and files."""
     at = documents.gateway.problem
     found: list[Problem] = []
-    for check in (_listeners, _timezone, _texts, _models, _main_model, _default_agent, _entries, _policies, _filters):
+    for check in (
+        _listeners,
+        _timezone,
+        _texts,
+        _models,
+        _main_model,
+        _default_agent,
+        _entries,
+        _policies,
+        _filters,
+        _mcp_servers,
+    ):
         found += [at(path, message) for path, message in check(settings)]
     for name, document in documents.agents.items():
         if name in settings.agents:
@@ -222,6 +235,31 @@ def _filters(settings: Settings) -> Found:
         yield ("memory", "masking"), message
 
 
+def _mcp_servers(settings: Settings) -> Found:
+    servers = settings.tools.mcp
+    if servers and importlib.util.find_spec("mcp") is None:
+        yield (
+            ("tools", "mcp"),
+            "没有安装 mcp 包；请运行 .venv/bin/python -m pip install -c constraints.txt -e '.[mcp]'，或删去这一段",
+        )
+    for name, server in servers.items():
+        if message := problem_of(name, server):
+            yield ("tools", "mcp", name), message
+
+
+def _grant(settings: Settings, name: str) -> str | None:
+    """What keeps a name such as ``mcp:SERVER/TOOL`` from meaning anything."""
+    try:
+        server = grant_of(name).server
+    except ValueError as error:
+        return str(error)
+    if server in settings.tools.mcp:
+        return None
+    if not settings.tools.mcp:
+        return f"没有名为 {server} 的 MCP 服务；请在 gateway.yaml 的 tools.mcp 下添加"
+    return f"没有名为 {server} 的 MCP 服务（gateway.yaml 的 tools.mcp）；{suggestion(server, settings.tools.mcp)}"
+
+
 def _unloaded(names: Iterable[str]) -> str | None:
     """What keeps the first of these own filters that cannot be used from being used."""
     for name in names:
@@ -257,6 +295,9 @@ def _agent(settings: Settings, name: str) -> Found:
         load_tools(agent.tools)
     except UnknownTool as error:
         yield ("tools",), str(error)
+    for number, tool in enumerate(agent.tools):
+        if is_grant(tool) and (message := _grant(settings, tool)):
+            yield ("tools", number), message
     for number, alias in enumerate(agent.aliases):
         holders = [other for other, each in settings.agents.items() if other == alias or alias in each.aliases]
         if holders != [name]:

@@ -1,10 +1,12 @@
-"""Who may be answered: policies of the entry, and how many messages a minute one person may send."""
+"""Who may be answered: policies of the entry, how many messages a minute one person may send, how many tokens a day."""
 
 from collections import OrderedDict, deque
 
 from channels.channel import EntrySettings
 from channels.message import InboundMessage
 
+DAILY_LIMIT = "daily-limit"
+"""The refusal, and the name of its text, of whoever used up `limits.tokens-per-day`."""
 _MINUTE = 60.0
 _PEOPLE = 10_000
 

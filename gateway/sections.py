@@ -6,6 +6,7 @@ from pydantic import Field, SecretStr
 
 from agents.agent import AgentSettings
 from agents.model import ModelSettings
+from agents.tools.mcp import McpServerSettings
 from channels.channel import EntrySettings
 from memory.context import PRESETS, ContextOverrides, ContextPreset, ContextSettings, resolve
 from memory.masking import RULES, MaskingRules
@@ -106,6 +107,12 @@ class LimitsSettings(SettingsModel):
     max_text_bytes: int = Field(16384, ge=16)
 
 
+class ToolsSettings(SettingsModel):
+    """`tools`: where agents' tools come from beside those that are built in; MCP servers by the names agents use."""
+
+    mcp: Mapping[str, McpServerSettings] = Field(default_factory=dict)
+
+
 class AgentDefaults(SettingsModel):
     """`agent`: who answers when nothing else decides, what a request carries, and presets for it by name."""
 
@@ -129,6 +136,7 @@ class GatewayFile(SettingsModel):
     cluster: ClusterSettings = ClusterSettings()
     conversations: ConversationsSettings = ConversationsSettings()
     limits: LimitsSettings = LimitsSettings()
+    tools: ToolsSettings = ToolsSettings()
     texts: Mapping[str, str] = Field(default_factory=dict)
     admins: tuple[str, ...] = ()
 

@@ -1,7 +1,7 @@
 """One configuration, ready for use: what is derived from the settings once, when they change."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
@@ -11,6 +11,7 @@ from agents.agent import Agent, Intents
 from agents.model import ModelClient
 from agents.models import Models
 from agents.registry import Agents
+from agents.tools.mcp import Grant, grants_of
 from agents.tools.registry import load_tools
 from agents.tools.tool import Tool
 from channels.channel import EntrySettings
@@ -21,11 +22,15 @@ from gateway.texts import Texts
 from memory.context import ContextSettings
 from memory.masking import Masking
 
+Remote = Callable[[Sequence[Grant], Iterable[str]], tuple[Tool, ...]]
+"""Gives the tools of MCP servers that grants cover at this moment, none under a name that is taken."""
+
 
 class Snapshot:
     """The settings with the agents, rules, texts, maskings and models made from them; never changed."""
 
-    def __init__(self, settings: Settings, models: Models) -> None:
+    def __init__(self, settings: Settings, models: Models, remote: Remote | None = None) -> None:
+        """Without `remote` no agent has tools of MCP servers."""
         self.settings = settings
         self.models = models
         self._contexts: dict[tuple[str, str], ContextSettings] = {}
@@ -36,6 +41,8 @@ class Snapshot:
         """What is made unreadable for whatever sees a text before its agent is chosen."""
         self._maskings = {name: Masking(settings.masking_for(name)) for name in settings.agents}
         self._tools = {name: load_tools(each.tools) for name, each in settings.agents.items()}
+        self._grants = {name: grants_of(each.tools) for name, each in settings.agents.items()}
+        self._remote = remote
 
     @cached_property
     def rules(self) -> dict[str, Intents]:
@@ -83,11 +90,19 @@ class Snapshot:
 
     def tools(self, agent: Agent, *, group: bool) -> tuple[Tool, ...]:
         """The tools this agent has; in groups without those that touch what belongs to one person."""
-        return tuple(tool for tool in self._tools[agent.name] if not (group and tool.direct_only))
+        own = tuple(tool for tool in self._tools[agent.name] if not (group and tool.direct_only))
+        grants = self._grants[agent.name]
+        if self._remote is None or not grants:
+            return own
+        return own + self._remote(grants, [tool.name for tool in self._tools[agent.name]])
 
     def model(self, agent: Agent) -> ModelClient:
         """The model this agent asks."""
         return self.models.client(self.settings.model_for(agent.name))
+
+    def day(self, now: float) -> str:
+        """The day of the configured zone that unix seconds fall on, as ``2026-11-30``."""
+        return datetime.fromtimestamp(now, self.zone).date().isoformat()
 
     def iso(self, now: float) -> str:
         """Unix seconds as ISO 8601 with milliseconds and the offset of the configured zone."""
@@ -97,11 +112,12 @@ class Snapshot:
 class Snapshots:
     """The snapshot that holds now. Settings and models change together or not at all."""
 
-    def __init__(self, current: Callable[[], Settings]) -> None:
+    def __init__(self, current: Callable[[], Settings], remote: Remote | None = None) -> None:
         """Reads what `current` says; imports what its models need (blocking: before the event loop runs)."""
         self._current = current
+        self._remote = remote
         settings = current()
-        self._made = Snapshot(settings, Models(settings.models))
+        self._made = Snapshot(settings, Models(settings.models), remote)
         self._taking = asyncio.Lock()
 
     def now(self) -> Snapshot:
@@ -113,7 +129,7 @@ class Snapshots:
         async with self._taking:
             settings = self._current()
             if settings is not self._made.settings:
-                self._made = Snapshot(settings, await self._made.models.renew(settings.models))
+                self._made = Snapshot(settings, await self._made.models.renew(settings.models), self._remote)
 
     async def close(self) -> None:
         """Ends the models' connections."""

@@ -2,10 +2,11 @@
 
 import sqlite3
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from agents.models import ModelHealth, Models
+from agents.tools.mcp_servers import McpState
 from channels.channel import Channel, Health
 from gateway.inbox import Inbox
 from gateway.lanes import Lanes
@@ -24,16 +25,18 @@ class Parts:
     models: Models
     trouble: str
     """Why nothing can be stored at the moment (Chinese, for admins); "" while all is well."""
+    mcp: Mapping[str, McpState] = field(default_factory=dict)
 
     @property
     def degraded(self) -> bool:
-        """Whether something needs an admin: a channel, a model, Redis, files or the inbox, or a broken configuration."""
+        """Whether something needs an admin: a channel, a model, an MCP server, Redis, files, the inbox, a broken config."""
         well = (
             not self.trouble
             and self.memory.redis().state != "down"
             and self.memory.files_well()
             and all(channel.health().ok for channel in self.channels.values())
             and all(health.ok for health in self.models.health().values())
+            and all(server.ok for server in self.mcp.values())
         )
         return bool(self.live.problems) or not well
 
@@ -47,6 +50,7 @@ async def status(parts: Parts, inbox: Inbox, lanes: Lanes) -> dict[str, Any]:
         "channels": {name: _health(channel.health()) for name, channel in parts.channels.items()},
         "models": {name: _model(name, parts) for name in live.current.models},
         "demo": any(model.provider == "demo" for model in live.current.models.values()),
+        "mcp": {name: _health(server) | {"tools": list(server.tools)} for name, server in parts.mcp.items()},
         "redis": {"state": redis.state, "cooldown_left": redis.cooldown_left, "remedy": redis.remedy},
         "memory": asdict(parts.memory.files()),
         "long_term": {"state": "off"},
@@ -73,7 +77,7 @@ def _model(name: str, parts: Parts) -> dict[str, Any]:
     return shown | (_health(health) if health else {})
 
 
-def _health(health: Health | ModelHealth) -> dict[str, Any]:
+def _health(health: Health | ModelHealth | McpState) -> dict[str, Any]:
     return {"ok": health.ok, "detail": health.detail, "since": health.since}
 
 

@@ -29,6 +29,7 @@ DEFAULTS: Mapping[str, str] = {
     "unsupported": "暂时无法识别这类消息，请用文字告诉我。",
     "empty": "没有收到文字内容，请把问题写给我。",
     "refused-dm": "抱歉，你还没有使用权限，请联系管理员。",
+    "daily-limit": "你今天的用量已经用完，请明天再来。",
     "rate-limited": "发送得太快了，请稍等一分钟再试。",
     # commands
     "help": (

@@ -5,7 +5,7 @@ https://modelcontextprotocol.io. Nothing here needs the package mcp; see agents.
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -113,6 +113,11 @@ def grant_of(name: str) -> Grant:
     if not slash or not server or not tool:
         raise ValueError(f"{name} 应写成 mcp:服务/工具，全部工具写 mcp:{server or '服务'}/*")
     return Grant(server, tool)
+
+
+def grants_of(names: Iterable[str]) -> tuple[Grant, ...]:
+    """The grants among the names under an agent's `tools`. Raises ValueError."""
+    return tuple(grant_of(name) for name in dict.fromkeys(names) if is_grant(name))
 
 
 def function_name(server: str, tool: str, *, hashed: bool = False) -> str:

@@ -5,6 +5,7 @@ are quiet, since they quote what servers send.
 """
 
 import asyncio
+import importlib
 import logging
 import os
 import shutil
@@ -29,6 +30,8 @@ from agents.tools.mcp import McpServerSettings, McpUnreachable
 from agents.tools.mcp_results import MOST_TOOLS, Piece, RemoteTool, remote_tool, result_text
 from agents.tools.tool import ToolError
 
+# Checks results against schemas; the package imports it, and reads its files, when the first result has come.
+importlib.import_module("jsonschema")
 for _name in ("mcp", "client", "httpx2", "httpcore2"):
     logging.getLogger(_name).setLevel(logging.CRITICAL)
 
@@ -230,6 +233,8 @@ def _why(error: BaseException, answers: _Answers) -> str:
         return "程序一启动就结束了；请在终端里运行 command 看看"
     if isinstance(error, MCPError):
         return f"服务拒绝了连接（错误码 {error.code}）"
+    if isinstance(error, httpx2.HTTPError):
+        return f"连不上（{type(error).__name__}）；请检查 url 和网络"
     if isinstance(error, OSError):
         return f"程序无法启动（{error.strerror or type(error).__name__}）；请检查 command"
     return f"连不上（{type(error).__name__}）"

@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import ConfigDict, ValidationError, create_model
 
 from agents.tools.built_in import BUILT_IN
+from agents.tools.mcp import is_grant
 from agents.tools.tool import Arguments, BadArguments, CallContext, Tool, in_thread
 
 AT_ONCE = 8
@@ -29,7 +30,7 @@ def load_tool(name: str) -> Tool:
         return BUILT_IN[name]
     found = _OWN.fullmatch(name)
     if not found:
-        raise UnknownTool(f"没有名为 {name} 的工具；可写 {'、'.join(BUILT_IN)}，或自己的 模块:函数")
+        raise UnknownTool(f"没有名为 {name} 的工具；可写 {'、'.join(BUILT_IN)}，自己的 模块:函数，或 mcp:服务/工具")
     module, function = found[1], found[2]
     try:
         loaded = getattr(importlib.import_module(module), function, None)
@@ -52,9 +53,12 @@ def load_tool(name: str) -> Tool:
 
 
 def load_tools(names: Sequence[str]) -> tuple[Tool, ...]:
-    """The tools of one agent, in order. Raises UnknownTool, also for two of the same name."""
+    """The tools of one agent, in order, but those of MCP servers, which come and go. Raises UnknownTool, also for two
+    of the same name."""
     tools: dict[str, Tool] = {}
     for name in dict.fromkeys(names):
+        if is_grant(name):
+            continue
         tool = load_tool(name)
         if tool.name in tools:
             raise UnknownTool(f"有两个工具都叫 {tool.name}；请删去一个或改名")

@@ -1,16 +1,12 @@
-"""A real MCP server, written with the package mcp: as a program on standard input and output, or on a loopback port.
+"""A real MCP server, written with the package mcp: on a loopback port, or as a program on standard input and output.
 
-As a program: ``python -m tests.platforms.mcp_server FOLDER [WORD…]``. It writes its process id into the folder, and
-reads there what tools it has beside its own (``tools.txt``, one name a line). Words: ``stubborn`` ends neither with its
-input nor at SIGTERM; ``mute`` never answers; ``dies`` ends at once.
+As a program: ``python -m tests.platforms.mcp_server FOLDER``, where it leaves its process id.
 """
 
 import asyncio
 import os
-import signal
 import socket
 import sys
-import time
 from pathlib import Path
 from typing import Any, Self
 
@@ -19,6 +15,8 @@ import uvicorn
 from mcp.server.mcpserver import MCPServer
 from mcp_types import ImageContent, TextContent, ToolAnnotations
 from starlette.types import ASGIApp, Receive, Scope, Send
+
+from tests.waiting import until
 
 
 def server_with(more: list[str], calls: list[tuple[str, Any]] | None = None) -> MCPServer:
@@ -59,11 +57,6 @@ def server_with(more: list[str], calls: list[tuple[str, Any]] | None = None) -> 
         """一个环境变量"""
         return os.environ.get(name, "没有")
 
-    @server.tool()
-    def die() -> str:
-        """结束进程"""
-        os._exit(3)
-
     @server.tool(name="名字 不合规/的.工具")
     def odd() -> str:
         """名字不合规的工具"""
@@ -103,8 +96,7 @@ class HttpMcpServer:
         listening.bind(("127.0.0.1", self.port))
         self.port = listening.getsockname()[1]
         self._life = asyncio.create_task(self._server._serve([listening]))
-        while not self._server.started:
-            await asyncio.sleep(0.01)
+        await until(lambda: self._server.started)
 
     async def close(self) -> None:
         """Hangs up on everybody."""
@@ -135,19 +127,8 @@ class HttpMcpServer:
 
 def main() -> None:
     """The program."""
-    folder, words = Path(sys.argv[1]), sys.argv[2:]
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"pid-{os.getpid()}").touch()
-    if "dies" in words:
-        sys.exit("refused: " + " ".join(words))
-    if "mute" in words:
-        time.sleep(3600)
-    if "stubborn" in words:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    listed = folder / "tools.txt"
-    server_with(listed.read_text(encoding="utf-8").split() if listed.exists() else []).run("stdio")
-    if "stubborn" in words:
-        time.sleep(3600)
+    (Path(sys.argv[1]) / f"pid-{os.getpid()}").touch()
+    server_with([]).run("stdio")
 
 
 if __name__ == "__main__":

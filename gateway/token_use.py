@@ -1,0 +1,74 @@
+"""How many tokens each person's answers took on each day, in gateway.db: what `limits.tokens-per-day` is held against."""
+
+import hashlib
+import json
+import sqlite3
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS token_use (
+    person TEXT NOT NULL,            -- the user's id; a hash of it and the day once they were forgotten
+    day TEXT NOT NULL,               -- of the configured zone, as 2026-11-30
+    prompt INTEGER NOT NULL, completion INTEGER NOT NULL,
+    PRIMARY KEY (person, day)
+) WITHOUT ROWID;
+"""
+
+_KEPT = timedelta(days=31)
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What one answer took, as the model's server counted it, or by estimate where it told nothing."""
+
+    user: str
+    day: str
+    prompt: int
+    completion: int
+
+
+def add(db: sqlite3.Connection, spent: Spent) -> None:
+    """Counts it."""
+    db.execute(
+        "INSERT INTO token_use (person, day, prompt, completion) VALUES (?, ?, ?, ?) ON CONFLICT (person, day)"
+        " DO UPDATE SET prompt = prompt + excluded.prompt, completion = completion + excluded.completion",
+        (spent.user, spent.day, spent.prompt, spent.completion),
+    )
+
+
+def used(db: sqlite3.Connection, user: str, day: str) -> int:
+    """All tokens of a person's day, also of before they were forgotten."""
+    row = db.execute(
+        "SELECT SUM(prompt + completion) FROM token_use WHERE day = ? AND person IN (?, ?)",
+        (day, user, _alias(user, day)),
+    ).fetchone()
+    return row[0] or 0
+
+
+def forget(db: sqlite3.Connection, user: str) -> None:
+    """Deletes a person's days. The newest one stays under a hash until it is purged: who has nothing left of today gets
+    nothing anew by being forgotten."""
+    row = db.execute("SELECT MAX(day) FROM token_use WHERE person = ?", (user,)).fetchone()
+    if row[0] is not None:
+        prompt, completion = db.execute(
+            "SELECT prompt, completion FROM token_use WHERE person = ? AND day = ?", (user, row[0])
+        ).fetchone()
+        db.execute("DELETE FROM token_use WHERE person = ?", (user,))
+        add(db, Spent(_alias(user, row[0]), row[0], prompt, completion))
+
+
+def purge(db: sqlite3.Connection, now: float) -> None:
+    """Deletes the days that are older than a month, and of those that were forgotten all that are over. Unix seconds."""
+    at = datetime.fromtimestamp(now, UTC)
+    db.execute("DELETE FROM token_use WHERE day < ?", ((at - _KEPT).date().isoformat(),))
+    # Somewhere it is still the day before yesterday's successor: no zone is a whole day behind UTC.
+    db.execute(
+        "DELETE FROM token_use WHERE person LIKE '-%' AND day < ?", ((at - timedelta(days=1)).date().isoformat(),)
+    )
+
+
+def _alias(user: str, day: str) -> str:
+    """Whose a forgotten person's tokens of one day are: of no use for any other day, or beside anything else."""
+    digest = hashlib.sha256(json.dumps(["token-use", user, day]).encode()).hexdigest()
+    return f"-{digest[:24]}"
