@@ -72,8 +72,8 @@ def body(request: ModelRequest, settings: ModelSettings, dialect: Dialect) -> di
                 "type": "function",
                 "function": {
                     "name": tool.name,
-                    "description": tool.description,
-                    "parameters": json.loads(tool.parameters),
+                    "description": disarmed(tool.description),
+                    "parameters": json.loads(disarmed(_without_escapes(tool.parameters))),
                 },
             }
             for tool in request.tools
@@ -107,14 +107,18 @@ def _told(text: str) -> str:
 def _arguments(written: str) -> str:
     """The arguments of a past call; what was no JSON object goes as an empty one, since strict templates parse it."""
     try:
-        parsed = json.loads(written)
+        sound = isinstance(json.loads(written), dict)
     except (ValueError, RecursionError):
-        parsed = None
-    if not isinstance(parsed, dict):
+        sound = False
+    if not sound:
         return "{}"
-    # An escape may hide a control token from us, and not from a template that parses the arguments.
-    shown = json.dumps(parsed, ensure_ascii=False) if "\\" in written else written
-    return _told(shown) if _told(shown) != shown else storable(written)
+    shown = _without_escapes(written)
+    return _told(shown) if disarmed(shown) != shown else storable(written)
+
+
+def _without_escapes(written: str) -> str:
+    """JSON text in which no escape hides a control token from us, as it would not from a template that parses it."""
+    return json.dumps(json.loads(written), ensure_ascii=False) if "\\" in written else written
 
 
 class _CallPieces:

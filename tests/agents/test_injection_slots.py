@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -23,7 +23,7 @@ from channels.wecom.content import read_content as wecom
 from memory.conversation import ConversationId, Role, ToolCall, Turn
 from memory.speaker import label, voiced
 from memory.window import WindowMessage
-from tests.platforms.obedient_model import free_lines, judged
+from tests.platforms.obedient_model import free_lines, holds_tokens, judged
 from tests.scenarios.injection_corpus import ATTEMPTS
 
 PROMPT = "你是求职顾问。\n少说废话。"
@@ -169,6 +169,18 @@ async def test_recalled_passages_are_a_tool_s_result() -> None:
         sent: Any = body(ModelRequest(messages=messages), MODEL, Dialect())["messages"]
         assert attempt.code in json.dumps(sent)
         assert not judged(sent), attempt
+
+
+def test_a_tool_s_description_holds_no_control_token() -> None:
+    """A server of tools describes them; templates put that into the system message."""
+    for attempt in ATTEMPTS:
+        schema = {"type": "object", "properties": {attempt.text: {"enum": [attempt.text], "description": attempt.text}}}
+        for parameters in (json.dumps(schema), json.dumps(schema, ensure_ascii=False)):
+            request = ModelRequest(messages=asked().messages, tools=(ToolSpec("lookup", attempt.text, parameters),))
+            (tool,) = cast(list[Any], body(request, MODEL, Dialect())["tools"])
+            assert not holds_tokens(tool["function"]["description"]), attempt
+            assert not holds_tokens(json.dumps(tool, ensure_ascii=False)), attempt
+            assert attempt.code in tool["function"]["description"]
 
 
 class Past:

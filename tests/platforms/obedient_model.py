@@ -170,7 +170,7 @@ def judged(messages: Sequence[Message]) -> Verdict:
     frames = told[0][0] == "system" and told[0][1].startswith(_OWN_TASKS)
     trusted = ("system", "user", "?", "") if frames else ("system", "?", "")
     found = _codes(told, trusted)
-    if not _ANY_TOKEN.search("\n".join(text for _, text in told)):  # then every template reads what was sent
+    if not holds_tokens("\n".join(text for _, text in told)):  # then every template reads what was sent
         return Verdict(list(found))
     misread = []
     for template in TEMPLATES:
@@ -179,6 +179,11 @@ def judged(messages: Sequence[Message]) -> Verdict:
             misread.append(template.name)
             found |= _codes(read, trusted)
     return Verdict(list(found), misread)
+
+
+def holds_tokens(text: str) -> bool:
+    """Whether a control token of any template stands in a text."""
+    return bool(_ANY_TOKEN.search(text))
 
 
 def _codes(read: Sequence[Read], trusted: Sequence[str]) -> dict[str, None]:
