@@ -39,7 +39,7 @@ from gateway.summaries import Summaries
 from gateway.tool_calls import Desk
 from gateway.trace import Rejected, Trace, TracePage, TraceQuery
 from gateway.trace_request import SentRequest, request_as_sent
-from gateway.traces import Traces
+from gateway.traces import TRACES, Traces
 from gateway.window_view import Inspection, as_json, inspect_window
 from gateway.workspace_lock import WorkspaceLock
 from memory.conversation import ConversationId, Turn
@@ -97,7 +97,7 @@ class App:
         self._snapshots = Snapshots(lambda: live.current, self._mcp.tools)
         self._metrics = Metrics()
         self._traces = Traces(
-            workspace / "trace.db",
+            workspace / TRACES,
             settings=lambda: live.current.trace,
             mask=self._masked,
             clock=clock,

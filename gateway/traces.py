@@ -33,6 +33,8 @@ from memory.conversation import LaneKey
 
 log = logging.getLogger("sanqiao.trace")
 
+TRACES = "trace.db"
+"""The file's name in the workspace."""
 FLUSH_SECONDS = 0.5
 MOST_STEPS = 20_000
 """How many steps wait in memory at most; above that they are left out."""
@@ -242,6 +244,8 @@ class Traces:
         self._gathered = {key: each for key, each in self._gathered.items() if each.user != user}
         self._count = sum(len(each.steps) for each in self._gathered.values())
         if self._database is None:
+            if await asyncio.to_thread(self._path.exists):
+                raise sqlite3.OperationalError(f"{self._path} 打不开，其中的轨迹没有删除；可以在停止网关后删去这个文件")
             return 0
         owners = [lane.user for lane in groups]
         gone = await self._database.run(lambda db: trace_store.forget(db, user, owners))
