@@ -5,6 +5,7 @@ import logging
 import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from gateway.database import Database
 from memory.conversation import ConversationId
@@ -15,6 +16,7 @@ from memory.store import FileInfo
 log = logging.getLogger("sanqiao.index")
 
 _AT_ONCE = 500
+_Row = tuple[str, str, str, int, str, int, str]
 _WRITE = (
     "INSERT INTO conversations (id, user, channel, turns, last, bytes, entry) VALUES (?, ?, ?, ?, ?, ?, ?)"
     " ON CONFLICT (id) DO UPDATE SET turns = excluded.turns, last = excluded.last, bytes = excluded.bytes,"
@@ -141,7 +143,8 @@ class ConversationIndex:
         return ConversationPage(items, f"{items[-1].last or ''}|{items[-1].id}" if len(found) > limit else None)
 
     async def forget(self, user: str) -> None:
-        """Drops a person's conversations, whose files are gone."""
+        """Drops a person's conversations, whose files are gone; what was read of them before comes too late."""
+        self._memory.generations.forget(user)
         self._touched = {each: entry for each, entry in self._touched.items() if each.lane.user != user}
 
         def work(db: sqlite3.Connection) -> None:
@@ -150,16 +153,22 @@ class ConversationIndex:
         await self._database.run(work)
 
     async def _write(self, infos: Sequence[FileInfo], generation: int, entries: Mapping[ConversationId, str]) -> None:
-        """Writes what the files were like; not of those whose person was forgotten since they were read."""
+        """Writes what the files were like; not of those whose person was forgotten since they were read.
+
+        That is looked at on the database's thread: a forgetting that begins between two batches, or while one waits
+        there, deletes after those that were written and is seen by those that are not.
+        """
         passed = self._memory.generations.passed
         rows = [
             (str(i.id), i.id.lane.user, i.id.lane.channel, i.turns, i.last, i.bytes, entries.get(i.id, ""))
             for i in infos
-            if not passed(generation, i.id.lane.user)
         ]
+
+        def work(some: Sequence[_Row], db: sqlite3.Connection) -> None:
+            db.executemany(_WRITE, [row for row in some if not passed(generation, row[1])])
+
         for start in range(0, len(rows), _AT_ONCE):  # accepted messages do not wait behind all of them
-            some = rows[start : start + _AT_ONCE]
-            await self._database.run(lambda db, some=some: db.executemany(_WRITE, some) and None)  # type: ignore[misc]
+            await self._database.run(partial(work, rows[start : start + _AT_ONCE]))
 
 
 def _conditions(

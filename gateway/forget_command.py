@@ -3,7 +3,6 @@
 import asyncio
 import re
 import sys
-import time
 from pathlib import Path
 
 import aiohttp
@@ -55,10 +54,11 @@ async def _directly(live: LiveSettings, workspace: Path, user: str) -> Removed:
     try:
         await asyncio.to_thread(database.open)
         await memory.open()
-        records = Records(memory, Inbox(database), ConversationIndex(database, memory), time.time)
+        records = Records(memory, Inbox(database), ConversationIndex(database, memory))
         removed = Removed()
-        for each in await records.ids_of(user):
-            removed += (await records.remove(each))[0]
+        ids = await records.ids_of(user)
+        for place, each in enumerate(ids, 1):
+            removed += (await records.remove(each, then=ids[place:]))[0]
         return removed
     finally:
         await memory.close()

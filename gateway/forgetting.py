@@ -3,18 +3,20 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
+import sqlite3
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
 from channels.channel import Channel
 from channels.message import Failed, InboundMessage, Progress, Silent
 from gateway.conversation_index import ConversationIndex
-from gateway.inbox import Inbox, Stored
+from gateway.inbox import Group, Inbox, Pending, Stored
 from gateway.lane_states import LaneStates
 from gateway.lanes import Lanes
 from gateway.outbox import Outbox
 from gateway.removed import Removed
 from gateway.summaries import Summaries
+from memory.errors import StoreError
 from memory.memory import Memory
 
 log = logging.getLogger("sanqiao.forgetting")
@@ -31,29 +33,66 @@ class Remembers(Protocol):
 class Records:
     """What the workspace and Redis hold of persons."""
 
-    def __init__(self, memory: Memory, inbox: Inbox, index: ConversationIndex, clock: Callable[[], float]) -> None:
+    def __init__(self, memory: Memory, inbox: Inbox, index: ConversationIndex) -> None:
         self._memory = memory
         self._inbox = inbox
         self._index = index
-        self._clock = clock
+        self._left_marked: set[str] = set()
 
     async def ids_of(self, user: str) -> tuple[str, ...]:
         """All ids of the person with this one. Accounts are not linked yet, so there is no other."""
         return (user,)
 
-    async def remove(self, user: str, keep: Stored | None = None) -> tuple[Removed, list[Stored]]:
+    async def remove(
+        self, user: str, keep: Stored | None = None, then: Sequence[str] = ()
+    ) -> tuple[Removed, list[Stored]]:
         """Removes everything of one id but the message `keep`; also gives the messages that had no answer yet.
 
-        Raises StoreError, sqlite3.Error.
+        A mark stands until nothing is left, of this id and those that are to be removed `then`: a process that ends in
+        the midst finishes at its next start. Raises StoreError, sqlite3.Error; then some of it may be gone, and the
+        marks are, at the latest with `unmark`.
         """
+        ids = (user, *then)
+        try:
+            await self._inbox.marks.put(ids)
+            removed, waiting = await self._remove(user, keep)
+        except (StoreError, sqlite3.Error):
+            self._left_marked.update(ids)
+            with contextlib.suppress(sqlite3.Error):
+                await self.unmark(*ids)
+            raise
+        self._left_marked.discard(user)
+        await self._empty_log()
+        return removed, waiting
+
+    async def unmark(self, *ids: str) -> None:
+        """Removes the marks that a failure left: whoever asked was told of it. Raises sqlite3.Error."""
+        left = self._left_marked.intersection(ids)
+        if left:
+            await self._inbox.marks.remove(left)
+            self._left_marked -= left
+
+    async def _empty_log(self) -> None:
+        try:
+            reason = "" if await self._inbox.empty_log() else "another-reader"
+        except sqlite3.Error as error:
+            reason = str(error)
+        if reason:
+            log.warning("database_log_kept reason=%s remedy=它在下次删除或停止时清空", reason)
+
+    async def broken_off(self, user: str) -> tuple[list[Pending], list[Group]]:
+        """What is still in the inbox of a person's unsent answers, and of the turns that were begun."""
+        unsent = [each for each in await self._inbox.pending() if each.stored.message.user == user]
+        begun = [each for each in await self._inbox.taken() if each.newest.message.user == user]
+        return unsent, begun
+
+    async def _remove(self, user: str, keep: Stored | None) -> tuple[Removed, list[Stored]]:
         erased, gone = await self._memory.forget(user)
-        messages, waiting = await self._inbox.forget(user, self._clock(), keep)
         await self._index.forget(user)
+        messages, waiting = await self._inbox.forget(user, keep)
         for conversation in erased.touched:
             if conversation.lane.is_shared:
                 self._index.touch(conversation)
-        if not await self._inbox.empty_log():
-            log.warning("database_log_kept reason=another-reader remedy=它在下次删除或停止时清空")
         removed = Removed(
             conversations=erased.conversations,
             summaries=erased.summaries,
@@ -67,7 +106,10 @@ class Records:
 
 
 class Forgetting:
-    """Forgets persons while the gateway runs. Messages of theirs that come meanwhile wait until it is done."""
+    """Forgets persons while the gateway runs. Messages of theirs that come meanwhile wait until it is done.
+
+    While a person is being forgotten the lanes are closed to them; what is in the inbox when they open again goes on.
+    """
 
     def __init__(
         self,
@@ -90,25 +132,34 @@ class Forgetting:
         self._under_way: dict[str, asyncio.Event] = {}
 
     async def settled(self, user: str) -> None:
-        """Waits while this person is being forgotten."""
+        """Waits while this person is being forgotten.
+
+        Raises sqlite3.Error while a mark cannot be removed: what is accepted now must not be deleted by the next start.
+        """
+        await self._others_done(user)
+        await self._records.unmark(user)
+
+    async def _others_done(self, user: str) -> None:
         while (done := self._under_way.get(user)) is not None:
             await done.wait()
 
     async def forget(self, user: str, *, keep: Stored | None = None) -> Removed:
         """Removes every trace of a person, with all ids of theirs, but the message `keep` that asks for it.
 
-        Raises StoreError, sqlite3.Error; then some of it may be gone, and asking again removes the rest.
+        Raises StoreError, sqlite3.Error; then some of it may be gone, what was under way goes on, and asking again
+        removes the rest.
         """
         removed = Removed()
-        for each in await self._records.ids_of(user):
+        ids = await self._records.ids_of(user)
+        for place, each in enumerate(ids, 1):
             async with self._alone(each):
-                removed += await self._forget(each, keep)
+                removed += await self._forget(each, keep, ids[place:])
         log.info("forgotten user=%s conversations=%d messages=%d", user, removed.conversations, removed.messages)
         return removed
 
     @contextlib.asynccontextmanager
     async def _alone(self, user: str) -> AsyncIterator[None]:
-        await self.settled(user)
+        await self._others_done(user)
         done = self._under_way[user] = asyncio.Event()
         try:
             yield
@@ -116,12 +167,16 @@ class Forgetting:
             del self._under_way[user]
             done.set()
 
-    async def _forget(self, user: str, keep: Stored | None) -> Removed:
-        await self._lanes.drop(user)
-        unsent = await self._outbox.drop(user)
-        await self._summaries.forget(user)
-        removed, waiting = await self._records.remove(user, keep)
-        self._states.forget(user)
+    async def _forget(self, user: str, keep: Stored | None, then: Sequence[str]) -> Removed:
+        async with self._lanes.closed_to(user):
+            unsent = await self._outbox.drop(user)
+            await self._summaries.forget(user)
+            try:
+                removed, waiting = await self._records.remove(user, keep, then)
+            except (StoreError, sqlite3.Error):
+                await self._take_up_again(user)
+                raise
+            self._states.forget(user)
         for stored in waiting:
             self._tell(stored.message, Failed(self._text("forgotten-waiting")))
         for stored in (*waiting, *unsent):
@@ -130,6 +185,18 @@ class Forgetting:
             if isinstance(channel, Remembers):
                 channel.forget(user)
         return removed
+
+    async def _take_up_again(self, user: str) -> None:
+        """What was ended for a person who cannot be forgotten now goes on, as after a restart."""
+        try:
+            unsent, begun = await self._records.broken_off(user)
+        except sqlite3.Error as error:
+            log.error("left in the inbox until the next start user=%s reason=%s", user, error)
+            return
+        for pending in unsent:
+            self._outbox.put(pending.turn, pending.stored)
+        for group in begun:
+            self._lanes.put_rerun(group)
 
     def _tell(self, message: InboundMessage, event: Progress) -> None:
         channel = self._channels.get(message.entry)

@@ -4,7 +4,7 @@ A message is claimed by (channel, account, message id) and stored in one step; w
 restart finds here what to run again and what to send again. Raw text stays only until its answer is delivered.
 """
 
-import hashlib
+import contextlib
 import json
 import logging
 import sqlite3
@@ -13,7 +13,10 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 
 from channels.message import InboundMessage, Notice
+from gateway.commands import parse
 from gateway.database import Database
+from gateway.marks import SCHEMA as MARKS
+from gateway.marks import Marks, guard, keep_guards, remove_mark, was_forgotten
 from gateway.parts import SCHEMA as PARTS
 from gateway.parts import blank, drop_waiting, insert_parts
 from gateway.router import LaneState
@@ -36,15 +39,12 @@ CREATE TABLE IF NOT EXISTS messages (
 CREATE INDEX IF NOT EXISTS messages_waiting ON messages (lane, seq) WHERE state IN ('accepted', 'taken');
 CREATE INDEX IF NOT EXISTS messages_turn ON messages (turn) WHERE turn IS NOT NULL;
 CREATE INDEX IF NOT EXISTS messages_age ON messages (accepted_at);
-CREATE TABLE IF NOT EXISTS forgotten (
-    guard BLOB PRIMARY KEY, at REAL NOT NULL     -- a hash of channel, account and id: still known as a duplicate
-) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS lanes (
     lane TEXT PRIMARY KEY, agent TEXT NOT NULL, agent_at REAL NOT NULL, pinned INTEGER NOT NULL
 ) WITHOUT ROWID;
 """
 
-SCHEMA = MESSAGES + PARTS
+SCHEMA = MESSAGES + PARTS + MARKS
 """All tables of the inbox."""
 
 
@@ -115,14 +115,31 @@ def _stored(row: sqlite3.Row) -> Stored:
     return Stored(row["seq"], row["accepted_at"], _from_json(row["message"]))
 
 
+def _read(row: sqlite3.Row) -> InboundMessage | None:
+    """The message of a row; None where another version wrote it, or its text is blanked."""
+    with contextlib.suppress(ValueError, TypeError, KeyError):
+        return _from_json(row["message"])
+    return None
+
+
+def _is_of(user: str, row: sqlite3.Row) -> bool:
+    """Whether this row of nobody is the message by which that person asked to be forgotten before."""
+    message = _read(row)
+    return message is not None and message.user == user
+
+
+def _asks_to_be_forgotten(row: sqlite3.Row) -> bool:
+    message = _read(row)
+    command = parse(message.text) if message is not None else None
+    return command is not None and command.name == "forget"
+
+
 def _readable(db: sqlite3.Connection, rows: Iterable[sqlite3.Row]) -> list[sqlite3.Row]:
     """The rows this version can read; another one fails by itself and holds nobody up."""
     found = []
     for row in rows:
-        try:
-            _from_json(row["message"])
-        except (ValueError, TypeError, KeyError) as error:
-            log.error("message unreadable, failed seq=%d error=%s", row["seq"], type(error).__name__)
+        if _read(row) is None:
+            log.error("message unreadable, failed seq=%d", row["seq"])
             db.execute("UPDATE messages SET state = 'failed' WHERE seq = ?", (row["seq"],))
         else:
             found.append(row)
@@ -142,16 +159,15 @@ class Inbox:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self.marks = Marks(database)
 
     async def accept(self, message: InboundMessage, now: float) -> Stored | Duplicate:
         """Claims and stores a message in one step; a second claim changes nothing."""
         lane = message.lane
         row = (lane.channel, message.account, message.id, str(lane), message.user, _to_json(message), now, now)
 
-        guard = _guard(*row[:3])
-
         def work(db: sqlite3.Connection) -> Stored | Duplicate:
-            if db.execute("SELECT 1 FROM forgotten WHERE guard = ?", (guard,)).fetchone():
+            if was_forgotten(db, guard(*row[:3])):
                 return Duplicate(State.FORGOTTEN)
             cursor = db.execute(
                 "INSERT OR IGNORE INTO messages (channel, account, id, lane, user, message, state, accepted_at,"
@@ -181,17 +197,22 @@ class Inbox:
     async def finish(
         self, group: Group, state: State, parts: Sequence[str], now: float, lane: LaneState | None = None
     ) -> None:
-        """The group has its answer: its state, the parts to send and what the lane remembers, in one step."""
+        """The group has its answer: its state, the parts to send and what the lane remembers, in one step.
+
+        Nothing of it where the group is gone: its person was forgotten meanwhile.
+        """
         key = str(group.newest.message.lane)
         seqs = [stored.seq for stored in group.stored]
         if state is State.ANSWERED and not parts:
             state = State.DELIVERED  # stopped before its first word: nothing is to be sent
 
         def work(db: sqlite3.Connection) -> bool:
-            db.executemany(
+            changed = db.executemany(
                 "UPDATE messages SET state = ?, turn = ?, changed_at = ? WHERE seq = ?",
                 [(state, group.turn, now, seq) for seq in seqs],
             )
+            if not changed.rowcount:
+                return False
             insert_parts(db, group.turn, key, parts)
             if lane is not None:
                 _set_lane_state(db, key, lane)
@@ -217,15 +238,22 @@ class Inbox:
         return await self._database.run(work)
 
     async def expire(self, before: float, now: float) -> list[tuple[int, str]]:
-        """What was accepted before `before` and not answered, or not sent, ever is expired; returns (seq, lane)."""
+        """What was accepted before `before` and not answered, or not sent, ever is expired; returns (seq, lane).
+
+        Who asked to be forgotten is forgotten, however late.
+        """
 
         def work(db: sqlite3.Connection) -> list[tuple[int, str]]:
             turns = drop_waiting(db, before)
-            rows = db.execute(
-                "UPDATE messages SET state = 'expired', changed_at = ?, message = ''"
-                " WHERE state IN ('accepted', 'taken') AND accepted_at < ? RETURNING seq, lane",
-                (now, before),
-            ).fetchall()
+            old = db.execute(
+                "SELECT seq, lane, message FROM messages WHERE state IN ('accepted', 'taken') AND accepted_at < ?",
+                (before,),
+            )
+            rows = [row for row in old.fetchall() if not _asks_to_be_forgotten(row)]
+            db.executemany(
+                "UPDATE messages SET state = 'expired', changed_at = ?, message = '' WHERE seq = ?",
+                [(now, row["seq"]) for row in rows],
+            )
             for turn in turns:
                 rows += db.execute(
                     "UPDATE messages SET state = 'expired', changed_at = ?, message = ''"
@@ -257,6 +285,15 @@ class Inbox:
         def work(db: sqlite3.Connection) -> list[str]:
             rows = db.execute("SELECT lane, MIN(seq) AS first FROM messages WHERE state = 'accepted' GROUP BY lane")
             return [row["lane"] for row in sorted(rows, key=lambda row: row["first"])]
+
+        return await self._database.run(work)
+
+    async def asking_to_be_forgotten(self) -> list[Stored]:
+        """Messages that ask for that and were not done with when the process ended, oldest first."""
+
+        def work(db: sqlite3.Connection) -> list[Stored]:
+            rows = db.execute("SELECT * FROM messages WHERE state = 'accepted' ORDER BY seq")
+            return [_stored(row) for row in rows if _asks_to_be_forgotten(row)]
 
         return await self._database.run(work)
 
@@ -335,37 +372,32 @@ class Inbox:
 
         return await self._database.run(work)
 
-    async def forget(self, user: str, now: float, keep: Stored | None = None) -> tuple[int, list[Stored]]:
+    async def forget(self, user: str, keep: Stored | None = None) -> tuple[int, list[Stored]]:
         """Deletes a person's messages with their parts, and what their lanes remember; only a hash of each id stays.
 
-        `keep` is the message that asks for it: it becomes nobody's, and goes once its answer has arrived. Returns how
-        many messages were deleted, and those of them that had no answer yet.
+        `keep` is the message that asks for it: it becomes nobody's, and goes once its answer has arrived. The mark goes
+        in the same step. Returns how many messages were deleted, and those of them that had no answer yet.
         """
         kept = keep.seq if keep else -1
 
         def work(db: sqlite3.Connection) -> tuple[int, list[Stored]]:
-            rows = db.execute("SELECT * FROM messages WHERE user = ?", (user,)).fetchall()
-            guards = [(_guard(row["channel"], row["account"], row["id"]), row["accepted_at"]) for row in rows]
-            db.executemany("INSERT OR IGNORE INTO forgotten (guard, at) VALUES (?, ?)", guards)
+            rows = db.execute("SELECT * FROM messages WHERE user IN (?, '')", (user,)).fetchall()
+            rows = [row for row in rows if row["user"] or _is_of(user, row)]
+            keep_guards(db, [(guard(row["channel"], row["account"], row["id"]), row["accepted_at"]) for row in rows])
             gone = [row for row in rows if row["seq"] != kept]
             db.executemany("DELETE FROM parts WHERE turn = ?", {(row["turn"],) for row in gone})
             db.executemany("DELETE FROM messages WHERE seq = ?", [(row["seq"],) for row in gone])
             db.execute("UPDATE messages SET user = '' WHERE seq = ?", (kept,))
             db.execute("DELETE FROM lanes WHERE lane >= ? AND lane < ?", (f"{user}:", f"{user};"))
-            waiting = [_stored(row) for row in gone if row["state"] in (State.ACCEPTED, State.TAKEN)]
-            return len(gone), waiting
+            remove_mark(db, user)
+            waiting = [row for row in gone if row["state"] in (State.ACCEPTED, State.TAKEN)]
+            return sum(row["user"] != "" for row in gone), [_stored(row) for row in waiting if _read(row) is not None]
 
         return await self._database.run(work)
 
     async def empty_log(self) -> bool:
         """Puts all that was deleted out of every byte of the database's files; whether that was possible."""
         return await self._database.empty_log()
-
-
-def _guard(channel: str, account: str, id: str) -> bytes:
-    """What stays of a forgotten message, so that it is not handled again when a platform repeats it."""
-    text = json.dumps([channel, account, id], ensure_ascii=False)
-    return hashlib.sha256(text.encode("utf-8", "replace")).digest()[:16]
 
 
 def _group(rows: Iterable[sqlite3.Row]) -> Group:

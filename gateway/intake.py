@@ -16,6 +16,8 @@ from gateway.logs import log_failure
 from gateway.router import by_rules
 from gateway.snapshot import Snapshots
 from gateway.trace import Kind, Note, follow, untraced
+from memory.conversation import LaneKey
+from memory.generations import Generations
 from memory.sanitise import storable
 
 log = logging.getLogger("sanqiao.intake")
@@ -24,7 +26,11 @@ Spawn = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
 
 
 class Intake:
-    """What channels hand messages to. `settled` waits while a person is being forgotten; `put` is the lanes'."""
+    """What channels hand messages to.
+
+    `settled` waits while a person is being forgotten, `generations` tell whether one was; `put` and `refill` are the
+    lanes'.
+    """
 
     def __init__(
         self,
@@ -32,7 +38,9 @@ class Intake:
         snapshots: Snapshots,
         *,
         settled: Callable[[str], Awaitable[None]],
+        generations: Generations,
         put: Callable[[Waiting], None],
+        refill: Callable[[LaneKey], None],
         spawn: Spawn,
         clock: Callable[[], float],
         note: Note = untraced,
@@ -40,7 +48,9 @@ class Intake:
         self._inbox = inbox
         self._snapshots = snapshots
         self._settled = settled
+        self._generations = generations
         self._put = put
+        self._refill = refill
         self._spawn = spawn
         self._clock = clock
         self._note = note
@@ -81,6 +91,7 @@ class Intake:
             message = message.in_shared_lane()
         message = self._storable(message)
         follow(message)
+        generation = self._generations.now()
         stored = await self._inbox.accept(message, self._clock())
         if isinstance(stored, Duplicate):
             log.info("duplicate entry=%s lane=%s state=%s", message.entry, message.lane, stored.state)
@@ -89,7 +100,11 @@ class Intake:
             return Admission.DUPLICATE
         log.info("accepted entry=%s lane=%s seq=%d", message.entry, message.lane, stored.seq)
         self._note(message, Kind.RECEIVED, chars=len(message.text))
-        self._put(self.examine(stored, fresh=True))
+        waiting = self.examine(stored, fresh=True)
+        if self._generations.passed(generation, message.user):
+            self._refill(message.lane)  # stored before its person was forgotten, and then deleted, or after
+        else:
+            self._put(waiting)
         return Admission.ACCEPTED
 
     def _storable(self, message: InboundMessage) -> InboundMessage:

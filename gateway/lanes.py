@@ -5,10 +5,11 @@ inbox until there is room.
 """
 
 import asyncio
+import contextlib
 import logging
 import random
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field, replace
 
 from gateway.commands import Command
@@ -70,6 +71,14 @@ class _Lane:
     work: Work | None = None  # what is being handled
 
 
+@dataclass(slots=True)
+class _Held:
+    """What is to be looked at again once a person is served again: lanes with messages of theirs, groups to rerun."""
+
+    lanes: set[LaneKey] = field(default_factory=set)
+    reruns: list[Group] = field(default_factory=list)
+
+
 @dataclass(frozen=True, slots=True)
 class Merging:
     """How waiting messages become one turn: whether at all, after how long a pause (s), up to how many bytes."""
@@ -96,6 +105,14 @@ def next_group(waiting: deque[Waiting], merging: Merging) -> Work:
 
 def _is_by(user: str, stored: Stored) -> bool:
     return stored.message.user == user
+
+
+def _take_out(user: str, lane: _Lane) -> bool:
+    """Takes what waits for a person out of a lane; whether there was anything, or may be more in the inbox."""
+    waiting, reruns = len(lane.waiting), len(lane.reruns)
+    lane.waiting = deque(each for each in lane.waiting if not _is_by(user, each.stored))
+    lane.reruns = deque(each for each in lane.reruns if not _is_by(user, each.newest))
+    return (len(lane.waiting), len(lane.reruns)) != (waiting, reruns)
 
 
 def _joins(first: Waiting, then: Waiting) -> bool:
@@ -130,11 +147,16 @@ class Lanes:
         self._rng = rng
         self._lanes: dict[LaneKey, _Lane] = {}
         self._overtaking: dict[int, tuple[Waiting, asyncio.Task[None]]] = {}
+        self._held: dict[str, _Held] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
 
     def put(self, waiting: Waiting) -> None:
         """A newly accepted message: handled after all that waits in its lane, unless it overtakes."""
+        held = self._held.get(waiting.stored.message.user)
+        if held is not None:
+            held.lanes.add(waiting.stored.message.lane)
+            return  # it is in the inbox, or deleted from it
         if waiting.overtakes and not self._closed:
             # now: a fetch from the inbox may be under way
             self._overtaking[waiting.stored.seq] = (waiting, self._start(self._overtake(waiting)))
@@ -152,6 +174,10 @@ class Lanes:
 
     def put_rerun(self, group: Group) -> None:
         """A group that was being handled when the process ended: handled before all that waits in its lane."""
+        held = self._held.get(group.newest.message.user)
+        if held is not None:
+            held.reruns.append(group)
+            return
         key = group.newest.message.lane
         lane = self._lane(key)
         lane.reruns.append(group)
@@ -180,23 +206,39 @@ class Lanes:
     def _lane(self, key: LaneKey) -> _Lane:
         return self._lanes.setdefault(key, _Lane())
 
-    async def drop(self, user: str) -> None:
-        """Ends all work for a person, waiting or begun, but the task that asks for it. Others' work goes on.
+    @contextlib.asynccontextmanager
+    async def closed_to(self, user: str) -> AsyncIterator[None]:
+        """Ends all work for a person, waiting or begun, but the task that asks for it, and begins none meanwhile.
 
-        What is dropped stays in the inbox, from which the caller removes it.
+        Others' work goes on. All messages concerned stay in the inbox; afterwards those that are still there are
+        handled, in their order, and the groups that `put_rerun` was given meanwhile before them.
         """
+        held = self._held[user] = _Held()
+        try:
+            await self._end(user, held)
+            yield
+        finally:
+            del self._held[user]
+            for group in held.reruns:
+                self.put_rerun(group)
+            for key in held.lanes:
+                self.refill(key)
+
+    async def _end(self, user: str, held: _Held) -> None:
         mine, ended = asyncio.current_task(), []
         for waiting, task in self._overtaking.values():
             if _is_by(user, waiting.stored) and task is not mine:
+                held.lanes.add(waiting.stored.message.lane)
                 ended.append(task)
-        concerned = [lane for key, lane in self._lanes.items() if key.user == user or key.is_shared]
-        for lane in concerned:
-            lane.waiting = deque(each for each in lane.waiting if not _is_by(user, each.stored))
-            lane.reruns = deque(each for each in lane.reruns if not _is_by(user, each.newest))
+        for key, lane in self._lanes.items():
+            if key.user != user and not key.is_shared:
+                continue
             # Between two pieces of work it may be about to take one of theirs, and loses nothing by being ended.
             theirs = lane.work is None or _is_by(user, lane.work.group.newest)
             if lane.task is not None and lane.task is not mine and theirs:
                 ended.append(lane.task)
+            if _take_out(user, lane) or (lane.work is not None and theirs):
+                held.lanes.add(key)
         for task in ended:
             task.cancel()
         if ended:
@@ -273,7 +315,12 @@ class Lanes:
         after = lane.more_after or 0
         stored = await self._inbox.waiting(str(key), after, _AT_HAND)
         lane.more_after = stored[-1].seq if len(stored) == _AT_HAND else None
-        lane.waiting.extend(self._examine(each) for each in stored if each.seq not in self._overtaking)
+        for each in stored:
+            held = self._held.get(each.message.user)
+            if held is not None:
+                held.lanes.add(key)
+            elif each.seq not in self._overtaking:
+                lane.waiting.append(self._examine(each))
 
     async def _debounce(self, lane: _Lane, pause: float) -> None:
         """Waits until the newest message is `pause` seconds old, so that a thought typed in pieces is one turn."""

@@ -8,26 +8,15 @@ import hashlib
 import json
 import sqlite3
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from gateway.database import Database
 
 SCHEMA = """
-CREATE TABLE IF NOT EXISTS forgetting (
-    user TEXT PRIMARY KEY, asks INTEGER          -- seq of the message that asks for it; NULL: an admin does
-) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS forgetting (user TEXT PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS forgotten (
     guard BLOB PRIMARY KEY, at REAL NOT NULL     -- a hash of channel, account and id: still known as a duplicate
 ) WITHOUT ROWID;
 """
-
-
-@dataclass(frozen=True, slots=True)
-class Unfinished:
-    """A forgetting that is under way, or was when the process ended; `asks` is the number of the message."""
-
-    user: str
-    asks: int | None
 
 
 class Marks:
@@ -36,12 +25,12 @@ class Marks:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def put(self, users: Iterable[str], asks: int | None) -> None:
+    async def put(self, users: Iterable[str]) -> None:
         """From now on, until each one's mark is removed, a start finishes it. Raises sqlite3.Error."""
-        rows = [(user, asks) for user in users]
+        rows = [(user,) for user in users]
 
         def work(db: sqlite3.Connection) -> None:
-            db.executemany("INSERT OR REPLACE INTO forgetting (user, asks) VALUES (?, ?)", rows)
+            db.executemany("INSERT OR IGNORE INTO forgetting (user) VALUES (?)", rows)
 
         await self._database.run(work)
 
@@ -55,11 +44,11 @@ class Marks:
 
         await self._database.run(work)
 
-    async def unfinished(self) -> list[Unfinished]:
-        """All forgettings that are under way, or were when the process ended."""
+    async def all(self) -> list[str]:
+        """Who is being forgotten, or was when the process ended. Raises sqlite3.Error."""
 
-        def work(db: sqlite3.Connection) -> list[Unfinished]:
-            return [Unfinished(row["user"], row["asks"]) for row in db.execute("SELECT user, asks FROM forgetting")]
+        def work(db: sqlite3.Connection) -> list[str]:
+            return [row["user"] for row in db.execute("SELECT user FROM forgetting ORDER BY user")]
 
         return await self._database.run(work)
 

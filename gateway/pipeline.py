@@ -78,7 +78,9 @@ class Pipeline:
             inbox,
             snapshots,
             settled=self._settled,
+            generations=memory.generations,
             put=self._put,
+            refill=self._refill,
             spawn=spawn,
             clock=clock,
             note=note,
@@ -93,7 +95,7 @@ class Pipeline:
             rng=rng,
         )
         self.forgetting = Forgetting(
-            Records(memory, inbox, index, clock),
+            Records(memory, inbox, index),
             lanes=self.lanes,
             outbox=outbox,
             summaries=summaries,
@@ -111,11 +113,14 @@ class Pipeline:
     def _put(self, waiting: Waiting) -> None:
         self.lanes.put(waiting)
 
+    def _refill(self, lane: LaneKey) -> None:
+        self.lanes.refill(lane)
+
     # ---- through
 
     async def _handle(self, work: Work) -> None:
-        entry = work.group.newest.message.entry
-        if entry not in self._channels:
+        entry, forgets = work.group.newest.message.entry, work.command is not None and work.command.name == "forget"
+        if entry not in self._channels and not forgets:
             log.warning("left in the inbox turn=%d entry=%s reason=channel-is-off", work.group.turn, entry)
             return
         follow(work.group.newest.message)
@@ -299,9 +304,30 @@ class Pipeline:
             outline = await self._inbox.outline(seq)
             if outline is not None and outline.user:
                 self._note(outline, Kind.EXPIRED, reason="停得太久，超过 conversations.answer-after-restart")
+        told = await self._finish_forgetting()
         for pending in await self._inbox.pending():
-            self._outbox.put(pending.turn, pending.stored)
+            if pending.turn not in told:
+                self._outbox.put(pending.turn, pending.stored)
         for group in await self._inbox.taken():
             self.lanes.put_rerun(group)
         for lane in await self._inbox.waiting_lanes():
             self.lanes.refill(LaneKey.parse(lane))
+
+    async def _finish_forgetting(self) -> set[int]:
+        """Forgets whoever asked for it and was not forgotten yet, before anything else is done for them.
+
+        Returns the turns whose answers are on their way. In the end nothing that was deleted is in the database's log.
+        """
+        told = set()
+        for asks in await self._inbox.asking_to_be_forgotten():
+            waiting = self.intake.examine(asks)
+            if waiting.command is not None:
+                await self._handle(Work(Group((asks,)), waiting.command))
+                told.add(asks.seq)
+        for user in await self._inbox.marks.all():  # an admin asked, or the account is linked no more
+            try:
+                await self.forgetting.forget(user)
+            except (StoreError, sqlite3.Error) as error:
+                log.error("not forgotten user=%s reason=%s remedy=请再执行一次 forget --user", user, error)
+        await self._inbox.empty_log()
+        return told

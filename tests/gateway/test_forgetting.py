@@ -95,7 +95,7 @@ class Bench:
         )
         self.states = LaneStates(self.inbox)
         self.forgetting = Forgetting(
-            Records(self.memory, self.inbox, self.index, clock),
+            Records(self.memory, self.inbox, self.index),
             lanes=self.lanes,
             outbox=self.outbox,
             summaries=Summaries(self.memory, spawn=tasks.create_task, clock=clock, rng=random.Random(1)),
@@ -142,6 +142,12 @@ async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
     await database.close()
 
 
+async def dropped(bench: Bench, user: str) -> None:
+    """All work for a person is ended, and their rows go while nothing of theirs is begun."""
+    async with bench.lanes.closed_to(user):
+        await bench.inbox.forget(user)
+
+
 def in_group(inbound: InboundMessage) -> InboundMessage:
     return replace(inbound, lane=LaneKey("g" + "a" * 12, "feishu", "0" * 12, True))
 
@@ -161,7 +167,7 @@ async def test_what_runs_and_waits_ends_and_others_go_on(bench: Bench) -> None:
     await bench.say(message("甲三", chat="oc_other"))
     await bench.say(message("乙", user="ou_2"))
     await until(lambda: len(bench.running) == 3)
-    await bench.lanes.drop(mine.user)
+    await dropped(bench, mine.user)
     assert bench.running == ["乙"]
     bench.gate.set()
     await until(lambda: len(bench.lanes) == 0)
@@ -175,10 +181,11 @@ async def test_work_that_has_not_begun_yet_leaves_no_stuck_lane(bench: Bench) ->
     bench.gate.set()
     mine = message("一")
     await bench.say(mine)
-    await bench.lanes.drop(mine.user)
-    assert len(bench.lanes) == 0
+    await dropped(bench, mine.user)
+    await until(lambda: len(bench.lanes) == 0)
+    assert bench.handled == []
     await bench.say(message("/help"))
-    await bench.lanes.drop(mine.user)
+    await dropped(bench, mine.user)
     assert not bench.lanes._overtaking
     await bench.say(message("二"))
     await until(lambda: "二" in bench.handled)
@@ -191,13 +198,13 @@ async def test_in_a_shared_lane_only_the_speakers_work_ends(bench: Bench) -> Non
     await bench.say(two)
     await bench.say(in_group(message("甲又", user="ou_1")))
     await bench.say(in_group(message("乙又", user="ou_2")))
-    await bench.lanes.drop(one.user)
+    await dropped(bench, one.user)
     bench.gate.set()
     await until(lambda: bench.handled == ["乙又"], what="the other member's two, joined")
     bench.gate.clear()
     await bench.say(in_group(message("乙三", user="ou_2")))
     await until(lambda: bench.running == ["乙三"])
-    await bench.lanes.drop(one.user)
+    await dropped(bench, one.user)
     assert bench.running == ["乙三"]
 
 
@@ -208,13 +215,59 @@ async def test_what_overtakes_ends_but_not_the_one_that_asks(bench: Bench) -> No
     finished: list[bool] = []
 
     async def asks(work: Work) -> None:
-        await bench.lanes.drop(mine.user)
+        await dropped(bench, mine.user)
         finished.append(True)
 
     bench.lanes._handle = asks  # type: ignore[method-assign]
     await bench.say(message("/forget"))
     await until(lambda: finished)
     assert bench.running == []
+
+
+async def test_what_waits_in_the_inbox_alone_is_not_begun_meanwhile(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither after a restart nor behind what a lane has at hand; what others wait for goes on."""
+    shared = [in_group(message(f"群里{n}", user=f"ou_{2 + n % 2}")) for n in range(4)]
+    for n in range(60):
+        await bench.inbox.accept(message(f"独角兽{n}"), 1.0)
+    for each in shared:
+        await bench.inbox.accept(each, 1.0)
+    mine, forget = message("独角兽"), bench.memory.forget
+    await bench.inbox.accept(in_group(mine), 1.0)
+    bench.lanes.refill(mine.lane)
+    bench.lanes.refill(shared[0].lane)
+    bench.gate.set()
+
+    async def slow(user: str) -> Any:
+        await until(lambda: "群里3" in bench.handled)
+        await asyncio.sleep(0.02)
+        return await forget(user)
+
+    monkeypatch.setattr(bench.memory, "forget", slow)
+    removed = await bench.forgetting.forget(mine.user)
+    await until(lambda: len(bench.lanes) == 0)
+    assert removed.messages == 61
+    assert not [text for text in bench.handled if "独角兽" in text]
+    assert "独角兽".encode() not in await asyncio.to_thread(everything, bench.root)
+
+
+async def test_who_is_accepted_meanwhile_is_handled_afterwards(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stored behind the deletion: the lanes were closed to it, and look for it once they are open again."""
+    mine, deletes = message("甲"), bench.inbox.forget
+    bench.gate.set()
+
+    async def slow(*args: Any) -> Any:
+        deleted = await deletes(*args)
+        for text in ("乙", "/help", "丙"):
+            await bench.say(message(text))
+        await asyncio.sleep(0.02)
+        assert bench.handled == []
+        return deleted
+
+    monkeypatch.setattr(bench.inbox, "forget", slow)
+    await bench.forgetting.forget(mine.user)
+    await until(lambda: bench.handled == ["乙", "/help", "丙"])
 
 
 # ---- outbox
@@ -248,7 +301,7 @@ async def test_the_rows_go_and_hashes_stay(bench: Bench) -> None:
     assert isinstance(other, Stored)
     assert isinstance(asks, Stored)
     await bench.inbox.finish(Group((one,)), State.ANSWERED, ["独角兽的角"], 11.0, LaneState("job", 1.0))
-    deleted, waiting = await bench.inbox.forget(one.message.user, 12.0, asks)
+    deleted, waiting = await bench.inbox.forget(one.message.user, asks)
     assert (deleted, waiting) == (1, [])
     assert await bench.rows("SELECT id, user FROM messages ORDER BY seq") == [
         ("om_2", other.message.user),
@@ -274,7 +327,7 @@ async def test_the_rows_go_and_hashes_stay(bench: Bench) -> None:
 async def test_a_silent_answer_removes_the_command_too(bench: Bench) -> None:
     asks = await bench.inbox.accept(message("/forget", message_id="om_3"), 11.0)
     assert isinstance(asks, Stored)
-    await bench.inbox.forget(asks.message.user, 12.0, asks)
+    await bench.inbox.forget(asks.message.user, asks)
     await bench.inbox.finish(Group((asks,)), State.COMMAND, [], 14.0)
     assert await bench.rows("SELECT * FROM messages") == []
 
@@ -282,7 +335,7 @@ async def test_a_silent_answer_removes_the_command_too(bench: Bench) -> None:
 async def test_hashes_are_purged_with_the_ids(bench: Bench) -> None:
     one = await bench.inbox.accept(message("x", message_id="om_1"), 10.0)
     assert isinstance(one, Stored)
-    await bench.inbox.forget(one.message.user, 12.0)
+    await bench.inbox.forget(one.message.user)
     await bench.inbox.purge(9.0)
     assert await bench.rows("SELECT COUNT(*) FROM forgotten") == [(1,)]
     await bench.inbox.purge(11.0)
@@ -300,6 +353,107 @@ async def test_a_log_that_another_process_reads_is_said_to_be_kept(bench: Bench)
     await asyncio.to_thread(reader.close)
     assert await database.empty_log()
     assert (await asyncio.to_thread((bench.root / "gateway.db-wal").stat)).st_size == 0
+
+
+async def test_an_earlier_command_of_theirs_goes_too(bench: Bench) -> None:
+    """Its row was nobody's, its answer not sent yet."""
+    first = await bench.inbox.accept(message("/forget", message_id="om_first"), 11.0)
+    other = await bench.inbox.accept(message("/forget", user="ou_2", message_id="om_other"), 11.0)
+    for each in (first, other):
+        assert isinstance(each, Stored)
+        await bench.inbox.forget(each.message.user, each)
+        await bench.inbox.finish(Group((each,)), State.COMMAND, ["已删除"], 12.0)
+    assert isinstance(first, Stored)
+    assert await bench.inbox.forget(first.message.user) == (0, [])
+    assert await bench.rows("SELECT id FROM messages") == [("om_other",)]
+    assert len(await bench.rows("SELECT * FROM parts")) == 1
+
+
+async def test_a_message_that_cannot_be_read_goes_too(bench: Bench) -> None:
+    mine = message("独角兽")
+    stored = await bench.inbox.accept(mine, 10.0)
+    assert isinstance(stored, Stored)
+    await bench.rows("UPDATE messages SET message = '{\"no\": 1}' WHERE seq = ?", stored.seq)
+    assert await bench.inbox.forget(mine.user) == (1, [])
+
+
+async def test_an_answer_that_comes_too_late_is_not_recorded(bench: Bench) -> None:
+    mine = message("独角兽")
+    stored = await bench.inbox.accept(mine, 10.0)
+    assert isinstance(stored, Stored)
+    await bench.inbox.forget(mine.user)
+    await bench.inbox.finish(Group((stored,)), State.ANSWERED, ["独角兽的角"], 11.0, LaneState("job", 1.0))
+    for table in ("messages", "parts", "lanes"):
+        assert await bench.rows(f"SELECT * FROM {table}") == []
+
+
+async def test_who_asked_to_be_forgotten_does_not_expire(bench: Bench) -> None:
+    asks = await bench.inbox.accept(message("忘记我。"), 10.0)
+    talk = await bench.inbox.accept(message("忘记我说的"), 10.0)
+    assert isinstance(asks, Stored)
+    assert isinstance(talk, Stored)
+    assert [seq for seq, _ in await bench.inbox.expire(50.0, 60.0)] == [talk.seq]
+    assert [each.seq for each in await bench.inbox.waiting(str(asks.message.lane), 0, 9)] == [asks.seq]
+
+
+async def test_who_asked_is_known_after_a_restart(bench: Bench) -> None:
+    asks = await bench.inbox.accept(message("/forget"), 10.0)
+    await bench.inbox.accept(message("忘记我说的"), 10.0)
+    done = await bench.inbox.accept(message("/forget", user="ou_2"), 10.0)
+    assert isinstance(asks, Stored)
+    assert isinstance(done, Stored)
+    await bench.inbox.forget(done.message.user, done)
+    assert await bench.inbox.asking_to_be_forgotten() == [asks, done]
+    await bench.inbox.finish(Group((done,)), State.COMMAND, ["已删除"], 11.0)
+    assert await bench.inbox.asking_to_be_forgotten() == [asks]
+
+
+# ---- marks
+
+
+async def test_all_ids_of_a_person_are_marked_from_before_the_first_goes_until_after_it_is_gone(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = message("甲").user, message("乙", user="ou_2").user
+    forget, seen = bench.memory.forget, []
+
+    async def both(self: Records, user: str) -> tuple[str, ...]:
+        return one, two
+
+    async def looks(user: str) -> Any:
+        seen.append(await bench.inbox.marks.all())
+        return await forget(user)
+
+    monkeypatch.setattr(Records, "ids_of", both)
+    monkeypatch.setattr(bench.memory, "forget", looks)
+    await bench.forgetting.forget(one)
+    assert seen == [sorted([one, two]), [two]]
+    assert await bench.inbox.marks.all() == []
+
+
+async def test_a_failure_leaves_no_mark_and_where_it_must_nothing_is_accepted_meanwhile(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or the next start would delete what was said after the person was told that it failed."""
+    mine = message("独角兽")
+
+    async def broken(*args: Any) -> Any:
+        raise sqlite3.OperationalError("disk full")
+
+    monkeypatch.setattr(bench.inbox, "forget", broken)
+    with pytest.raises(sqlite3.OperationalError):
+        await bench.forgetting.forget(mine.user)
+    assert await bench.inbox.marks.all() == []
+    with monkeypatch.context() as patch:
+        patch.setattr(bench.inbox.marks, "remove", broken)
+        with pytest.raises(sqlite3.OperationalError):
+            await bench.forgetting.forget(mine.user)
+        with pytest.raises(sqlite3.OperationalError):
+            await bench.forgetting.settled(mine.user)
+        await bench.forgetting.settled("u" + "b" * 12)
+        assert len(await bench.inbox.marks.all()) == 1
+    await bench.forgetting.settled(mine.user)
+    assert await bench.inbox.marks.all() == []
 
 
 # ---- summaries
@@ -403,6 +557,109 @@ async def test_a_failure_is_told_and_asking_again_removes_the_rest(
         await bench.forgetting.forget(mine.user)
     monkeypatch.setattr(bench.memory._eraser, "erase", erase)
     assert (await bench.forgetting.forget(mine.user)).conversations == 1
+
+
+async def test_after_a_failure_what_was_ended_goes_on(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In its order, each once, without a restart: turns begun and waiting, commands, answers that are not sent."""
+    bench.channel.hold = asyncio.Event()
+    answered = await bench.inbox.accept(message("已答"), 100.0)
+    assert isinstance(answered, Stored)
+    await bench.inbox.finish(Group((answered,)), State.ANSWERED, ["一", "二"], 100.0)
+    bench.outbox.put(answered.seq, answered, ["一", "二"])
+    begun = await bench.say(message("begun"))
+    await until(lambda: bench.running == ["begun"])
+    await bench.inbox.take(Group((begun,)), begun.message.lane.with_agent("a"), "默认", 100.0)
+    for text in ("/new", "waits"):
+        await bench.say(message(text))
+    await bench.say(message("/status"))
+    elsewhere = await bench.say(message("elsewhere", chat="oc_other"))
+    asks = await bench.inbox.accept(message("/forget"), 100.0)
+    assert isinstance(asks, Stored)
+    await until(lambda: len(bench.running) == 3)
+
+    async def broken(user: str) -> Any:
+        raise StoreError("conversations/…")
+
+    monkeypatch.setattr(bench.memory, "forget", broken)
+    with pytest.raises(StoreError):
+        await bench.forgetting.forget(begun.message.user, keep=asks)
+    await bench.inbox.finish(Group((asks,)), State.FAILED, [], 100.0)
+    bench.gate.set()
+    bench.channel.hold.set()
+    await until(lambda: len(bench.handled) == 5 and len(bench.channel.sent) == 2)
+    await until(lambda: len(bench.lanes) == 0)
+    assert sorted(bench.handled) == sorted(["begun", "/new", "waits", "/status", elsewhere.message.text])
+    assert [text for text in bench.handled if text in ("begun", "/new", "waits")] == ["begun", "/new", "waits"]
+    assert bench.channel.sent == ["一", "二"]
+    assert not [told for told in bench.channel.told if told[1] != Silent()]
+
+
+async def test_a_failure_of_the_database_leaves_the_rest_to_the_next_start(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def broken(*args: Any) -> Any:
+        raise sqlite3.OperationalError("disk I/O error")
+
+    for name in ("pending", "forget"):
+        monkeypatch.setattr(bench.inbox, name, broken)
+    mine = await bench.say(message("begun"))
+    await until(lambda: bench.running == ["begun"])
+    with pytest.raises(sqlite3.OperationalError):
+        await bench.forgetting.forget(mine.message.user)
+    assert "left in the inbox" in caplog.text
+    bench.gate.set()
+    await until(lambda: bench.handled == ["begun"], what="what was not taken yet goes on all the same")
+
+
+async def test_batches_of_the_index_do_not_cross_a_forgetting(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither batches that follow it, nor what was read while files were still being removed."""
+    monkeypatch.setattr(conversation_index, "_AT_ONCE", 1)
+    mine, other = message("独角兽"), message("凤凰", user="ou_2")
+    for inbound in (mine, other):
+        for agent in ("a", "b", "c"):
+            conversation = inbound.lane.with_agent(agent)
+            await bench.memory.remember(conversation, [Turn(role=Role.USER, text=inbound.text, id="q", at=AT)])
+            bench.index.touch(conversation)
+    run, written, go_on = bench.inbox._database.run, asyncio.Event(), asyncio.Event()
+
+    async def slow(work: Any) -> Any:
+        done = await run(work)
+        if asyncio.current_task() is flushing:
+            written.set()
+            await go_on.wait()
+        return done
+
+    monkeypatch.setattr(bench.inbox._database, "run", slow)
+    flushing = asyncio.create_task(bench.index.flush())
+    await written.wait()
+    await bench.forgetting.forget(mine.user)
+    go_on.set()
+    await flushing
+    found = await bench.rows("SELECT user FROM conversations")
+    assert found == [(other.user,)] * 3
+    assert mine.user.encode() not in await asyncio.to_thread(everything, bench.root)
+
+
+async def test_the_index_knows_nothing_of_files_seen_while_they_are_removed(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = message("独角兽")
+    conversation = mine.lane.with_agent("a")
+    await bench.memory.remember(conversation, [Turn(role=Role.USER, text="独角兽", id="q", at=AT)])
+    forget, seen = bench.memory.forget, []
+
+    async def looked_at(user: str) -> Any:
+        info = await bench.memory.info(conversation)
+        erased = await forget(user)
+        seen.append((info, bench.memory.generations.now()))  # as if read behind the last step that tells of it
+        return erased
+
+    monkeypatch.setattr(bench.memory, "forget", looked_at)
+    await bench.forgetting.forget(mine.user)
+    ((info, generation),) = seen
+    assert info is not None
+    await bench.index._write([info], generation, {})
+    assert await bench.rows("SELECT * FROM conversations") == []
 
 
 async def test_the_index_does_not_write_what_it_read_before(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
