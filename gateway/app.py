@@ -19,6 +19,7 @@ from gateway.channel_factory import make_channel
 from gateway.console.application import Console
 from gateway.console.auth import console_token
 from gateway.console.backend import AgentInfo
+from gateway.console.config_view import ConfigState, SourceFile, config_files, config_state
 from gateway.conversation_index import ConversationIndex, ConversationPage
 from gateway.database import Database
 from gateway.inbox import Inbox
@@ -366,6 +367,22 @@ class App:
         if any(each.outcome is not Outcome.SOUND for each in found):
             await self._index.refresh()
         return found
+
+    async def config_files(self) -> Sequence[SourceFile]:
+        """The config files without secrets, with the problems that keep them from being taken over."""
+        return await config_files(self.live)
+
+    async def config_state(self) -> ConfigState:
+        """The config files as they are now against what runs."""
+        return await config_state(self.live)
+
+    async def reload_config(self) -> bool:
+        """Takes the config files over; False where they cannot be."""
+        return await self.live.take_over()
+
+    def iso(self, at: float) -> str:
+        """Unix seconds as ISO 8601 in the configured time zone."""
+        return self._snapshots.now().iso(at)
 
     def agents(self) -> list[AgentInfo]:
         """The agents that can be chosen."""

@@ -1,7 +1,7 @@
 """Which agent answers, and why: a pure function of the text, the agents' rules and what the lane remembers."""
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -88,7 +88,10 @@ def scores(text: str, rules: Mapping[str, Intents]) -> list[RuleScore]:
 
 def by_rules(text: str, rules: Mapping[str, Intents]) -> RuleScore | None:
     """The one agent whose rules fit best; None where none does or several do equally well."""
-    best = scores(text, rules)
+    return _clear(scores(text, rules))
+
+
+def _clear(best: Sequence[RuleScore]) -> RuleScore | None:
     if not best or (len(best) > 1 and best[0].score == best[1].score):
         return None
     return best[0]
@@ -113,9 +116,10 @@ def settled(
         return Route(asked_for, "本条消息指定")
     if lane.pinned and lane.agent in rules:
         return Route(lane.agent, "用户用 /agent 选定")
-    rule = by_rules(text, rules)
-    if rule:
-        return Route(rule.agent, f"规则：{'、'.join(rule.hits)}（{rule.score} 处命中）")
+    found = scores(text, rules)
+    if rule := _clear(found):
+        second = f"；其次 {found[1].agent} {found[1].score} 处" if len(found) > 1 else ""
+        return Route(rule.agent, f"规则：{'、'.join(rule.hits)}（{rule.score} 处命中{second}）")
     if lane.agent in rules and now - lane.at <= sticky_for:
         return Route(lane.agent, "延续上一轮")
     return None

@@ -14,6 +14,7 @@ from gateway.console.pages.conversations import ConversationPage, ConversationsP
 from gateway.console.pages.files import Files
 from gateway.console.pages.login import LoginPage
 from gateway.console.pages.overview import OverviewPage
+from gateway.console.pages.traces import TracesPage
 from gateway.console.trace_api import TraceApi
 from gateway.server import new_application
 
@@ -51,6 +52,7 @@ class Console:
             ConversationsPage(backend),
             ConversationPage(backend),
             ConfigPage(backend),
+            TracesPage(backend),
         ):
             part.add_to(self._app)
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from channels.web import WebChannel
+from gateway.console.config_view import ConfigState, SourceFile
 from gateway.conversation_index import ConversationPage
 from gateway.removed import Removed
 from gateway.trace import Rejected, Trace, TracePage, TraceQuery
@@ -51,6 +52,18 @@ class ConsoleBackend(Protocol):
 
     async def repair(self, conversations: Sequence[ConversationId]) -> Sequence[Mended]:
         """Checks and mends the files of these conversations, or of all. Raises StoreError."""
+
+    async def config_files(self) -> Sequence[SourceFile]:
+        """The config files without secrets, with the problems that keep them from being taken over."""
+
+    async def config_state(self) -> ConfigState:
+        """The config files as they are now against what runs."""
+
+    async def reload_config(self) -> bool:
+        """Takes the config files over; False where they cannot be."""
+
+    def iso(self, at: float) -> str:
+        """Unix seconds as ISO 8601 in the configured time zone."""
 
     def agents(self) -> Sequence[AgentInfo]:
         """The agents of the present configuration."""

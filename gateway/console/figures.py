@@ -3,6 +3,8 @@
 from collections.abc import Callable, Mapping
 from datetime import datetime
 
+from gateway.console.timeline import outcome, outcome_state
+
 ROLES = {"user": "用户", "assistant": "助手", "tool": "工具", "reset": "新对话", "system": "系统"}
 STAGES = {
     "acknowledgement": "确认词",
@@ -81,4 +83,6 @@ FILTERS: Mapping[str, Callable[..., str]] = {
     "role": role,
     "stage": stage,
     "channel": channel,
+    "outcome": outcome,
+    "outcome_state": outcome_state,
 }

@@ -17,7 +17,8 @@ logger = logging.getLogger("sanqiao.console")
 OPEN = frozenset({"/login", "/static/{name}"})
 """Resources that need no login; whatever is not named here does."""
 
-_PAGES = frozenset({"/"})
+_PAGES = frozenset({"/", "/overview", "/conversations", "/conversations/{id}", "/traces", "/traces/{trace}", "/config"})
+"""Whoever opens one of these without login is shown where to log in."""
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 _NETLOC = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::(\d{1,5}))?")
 _ANY_ADDRESS = frozenset({"", "0.0.0.0", "::"})
@@ -157,6 +158,8 @@ class Guard:
             return refusal(request, 429, "失败次数过多，请一分钟后再试", {"Retry-After": "60"})
         if verdict is Verdict.WRONG:
             logger.warning("console_refused reason=token peer=%s", sender.peer)
+        if request.headers.get("HX-Request") == "true":  # a part of a page whose login has ended
+            return refusal(request, 401, "需要重新登录", {"HX-Redirect": "/login"})
         if request.method in _SAFE and resource is not None and resource.canonical in _PAGES:
             raise web.HTTPFound("/login")
         return refusal(request, 401, "需要登录：请带上控制台令牌", {"WWW-Authenticate": "Bearer"})

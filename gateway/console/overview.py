@@ -1,8 +1,14 @@
 """The state of the gateway as the overview shows it: what needs attention first, then a line for each part. Pure."""
 
-from collections.abc import Mapping, Sequence
+import statistics
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from gateway.console.backend import AgentInfo
+from gateway.console.timeline import outcome_state
+from gateway.trace import Outcome, Trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,6 +20,19 @@ class Line:
     detail: str
     age: float | None = None
     more: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """How it went with some messages: how many, how many of them not as they should, half of the answers within `median`.
+
+    `median` in milliseconds, None without an answer; `last` is when the newest came (unix seconds).
+    """
+
+    count: int
+    failed: int
+    median: float | None
+    last: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +57,40 @@ class Overview:
     lanes: int
     notes: Sequence[str]
     demo: bool
+
+
+def tallies(traces: Iterable[Trace], key: Callable[[Trace], str]) -> dict[str, Tally]:
+    """The traces by `key`; those for which it is "" are left out."""
+    groups: dict[str, list[Trace]] = defaultdict(list)
+    for trace in traces:
+        if name := key(trace):
+            groups[name].append(trace)
+    return {name: _tally(group) for name, group in groups.items()}
+
+
+def _tally(traces: Sequence[Trace]) -> Tally:
+    took = [1000 * (trace.last - trace.at) for trace in traces if trace.outcome is Outcome.DELIVERED]
+    return Tally(
+        count=len(traces),
+        failed=sum(outcome_state(trace.outcome) == "bad" for trace in traces),
+        median=statistics.median(took) if took else None,
+        last=max(trace.at for trace in traces),
+    )
+
+
+def agent_of(trace: Trace) -> str:
+    """The agent that answered; "" where none was chosen."""
+    return trace.conversation.rpartition(":")[2]
+
+
+def agents_failing_first(agents: Sequence[AgentInfo], found: Mapping[str, Tally]) -> list[AgentInfo]:
+    """The agents, those with failures first, then those that talk most."""
+
+    def weight(agent: AgentInfo) -> tuple[int, int]:
+        tally = found.get(agent.name)
+        return (-tally.failed, -tally.count) if tally else (0, 0)
+
+    return sorted(agents, key=weight)
 
 
 def overview(status: Mapping[str, Any], now: float) -> Overview:

@@ -2,16 +2,19 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from channels.message import Admission, Answered, Delta, InboundMessage, Progress, Routed
 from channels.web import WebChannel
 from gateway.console.backend import AgentInfo
+from gateway.console.config_view import ConfigState, SourceFile
 from gateway.conversation_index import BadCursor, ConversationItem, ConversationPage
 from gateway.removed import Removed
+from gateway.texts import Texts
 from gateway.trace import Rejected, Trace, TracePage, TraceQuery
 from gateway.trace_request import SentRequest
-from gateway.texts import Texts
+from gateway.window_view import Inspection
 from memory.conversation import ConversationId, Turn
 from memory.errors import StoreError
 from memory.mended import Mended
@@ -41,6 +44,8 @@ class FakeBackend:
         self.items: list[ConversationItem] = []
         self.recorded: list[Trace] = []
         self.sent_requests: dict[str, SentRequest] = {}
+        self.inspections: dict[ConversationId, Inspection] = {}
+        self.files: list[SourceFile] = []
         self.demo = False
         self.state: dict[str, Any] = {}
         self.broken = False
@@ -85,6 +90,23 @@ class FakeBackend:
 
     async def window(self, conversation: ConversationId) -> Mapping[str, Any] | None:
         return {"conversation": str(conversation), "messages": []} if conversation in self.turns else None
+
+    async def inspect(self, conversation: ConversationId, over: Mapping[str, int] | None = None) -> Inspection | None:
+        self.asked.append(("inspect", str(conversation), over))
+        return self.inspections.get(conversation)
+
+    async def config_files(self) -> Sequence[SourceFile]:
+        return self.files
+
+    async def config_state(self) -> ConfigState:
+        return ConfigState((), ())
+
+    async def reload_config(self) -> bool:
+        self.asked.append(("reload",))
+        return not self.broken
+
+    def iso(self, at: float) -> str:
+        return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")
 
     async def status(self) -> Mapping[str, Any]:
         return {

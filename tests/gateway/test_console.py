@@ -116,7 +116,7 @@ def routes(running: Running) -> list[tuple[str, str]]:
     found = []
     for route in running.console.app.router.routes():
         assert route.resource is not None
-        path = route.resource.canonical.replace("{id}", str(ID)).replace("{name}", "chat.js")
+        path = route.resource.canonical.replace("{id}", str(ID)).replace("{name}", "chat.js").replace("{trace}", "t-1")
         found.append((route.method, path))
     return found
 
@@ -140,11 +140,12 @@ async def test_every_route_but_the_open_ones_needs_the_token(backend: FakeBacken
     async with Running(backend, Clock()) as running:
         headers = {k: v.replace("{port}", str(running.listener.port)) for k, v in CREDENTIALS[kind].items()}
         walked = [(method, path) for method, path in routes(running) if path != "/login" and "/static/" not in path]
-        assert len(walked) >= 9
+        assert len(walked) >= 25
+        pages = {"/", "/overview", "/conversations", f"/conversations/{ID}", "/traces", "/traces/t-1", "/config"}
         for method, path in [*walked, ("GET", "/no-such-page"), ("GET", "/api/no-such")]:
             running.clock.now += 61
             status, text = await running.fetch(path, method, headers, data=b"")
-            assert status == (302 if path == "/" else 401), (method, path)
+            assert status == (302 if path in pages and method in ("GET", "HEAD") else 401), (method, path)
             assert "sanqiao_" not in text
     assert not backend.asked
     assert not backend.accepted

@@ -3,8 +3,12 @@
 from aiohttp import web
 
 from gateway.console.backend import ConsoleBackend
-from gateway.console.overview import overview
+from gateway.console.overview import agent_of, agents_failing_first, overview, tallies
 from gateway.console.templating import Clock, page, wants_fragment
+from gateway.trace import TraceQuery
+
+_RECENT = 500
+"""Of so many messages the figures are."""
 
 
 class OverviewPage:
@@ -20,6 +24,17 @@ class OverviewPage:
 
     async def show(self, request: web.Request) -> web.StreamResponse:
         """The page; the part that changes asks for itself anew."""
-        state = overview(await self._backend.status(), self._clock())
-        name = "_overview.html" if wants_fragment(request) else "overview.html"
-        return await page(name, here="overview", state=state, agents=self._backend.agents())
+        now = self._clock()
+        state = overview(await self._backend.status(), now)
+        recent = (await self._backend.traces(TraceQuery(), None, _RECENT)).traces
+        by_agent = tallies(recent, agent_of)
+        return await page(
+            "_overview.html" if wants_fragment(request) else "overview.html",
+            here="overview",
+            state=state,
+            now=now,
+            recent=len(recent),
+            by_channel=tallies(recent, lambda trace: trace.entry),
+            by_agent=by_agent,
+            agents=agents_failing_first(self._backend.agents(), by_agent),
+        )

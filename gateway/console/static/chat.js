@@ -91,6 +91,14 @@ function remember(conversation) {
   sessionStorage.setItem("sanqiao.conversation", JSON.stringify({ conversation, user: storedName(), group }));
 }
 
+/* The steps of this answer come as the server's escaped HTML; htmx puts it in. */
+function addSteps(turn, conversation) {
+  if (!conversation || typeof htmx === "undefined") return;
+  const box = make("div", "steps-box", "");
+  turn.append(box);
+  htmx.ajax("GET", `/conversations/${encodeURIComponent(conversation)}/latest`, { target: box }).catch(() => box.remove());
+}
+
 /* ---- asking ---- */
 function answering(more) {
   running += more;
@@ -127,6 +135,7 @@ async function say(text) {
       done: ({ text: whole, conversation }) => follow(() => {
         bubble.textContent = whole;
         if (!routed) turn.classList.add("note");
+        else addSteps(turn, conversation);
         remember(conversation);
       }),
       error: ({ message }) => fail(message),

@@ -14,21 +14,27 @@ function fates(seen) {
     const reason = drop.querySelector(".reason").textContent;
     found.set(JSON.parse(drop.dataset.dropped), ["lost", `${drop.dataset.label}：${reason}${covered ? "（在摘要里）" : ""}`]);
   }
-  return { found, through };
+  const asked = seen.querySelector("[data-question]");
+  const question = asked && JSON.parse(asked.dataset.question);
+  if (asked) found.set(question, ["kept", "当时的问题"]);
+  return { found, through, question };
 }
 
 function mark() {
   const said = document.getElementById("said");
   const seen = document.getElementById("seen");
   if (!said || !seen) return;
-  const { found, through } = fates(seen);
+  const { found, through, question } = fates(seen);
   const turns = [...said.querySelectorAll(".turn")];
+  const asked = turns.find((turn) => question && JSON.parse(turn.dataset.ids).includes(question));
+  const end = asked ? Number(asked.dataset.n) : Infinity;
   const epoch = Math.max(-1, ...[...said.querySelectorAll("[data-epoch]")].map((each) => Number(each.dataset.epoch)));
   for (const turn of turns) {
     const n = Number(turn.dataset.n);
     const known = JSON.parse(turn.dataset.ids).map((id) => found.get(id)).find(Boolean);
     const before = Number(turn.dataset.epoch) < epoch;
     const [fate, text] = known
+      || (n > end && ["past", "之后才说的"])
       || (before ? ["past", "新对话之前，不再看"] : n <= through ? ["covered", "在摘要里"] : ["lost", "未读取：窗口已满"]);
     turn.dataset.fate = seen.querySelector("[data-through]") ? fate : "";
     turn.querySelector(".mark").textContent = turn.dataset.fate ? text : "";
