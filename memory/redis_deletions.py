@@ -3,6 +3,7 @@
 What is still to go is kept in mind as long as the process runs; after that the keys end with their TTL.
 """
 
+import asyncio
 import logging
 import re
 from collections.abc import Collection
@@ -19,9 +20,11 @@ log = logging.getLogger("sanqiao.memory")
 
 OWED = 10_000
 """How many deletions are kept in mind; beyond that the oldest is left to its TTL."""
-SCANNED, STEPS = 1000, 1000
-"""Keys that one step looks at, and steps to find all of a person's: a Redis with more than a million keys is not ours
-alone, and must not be kept busy for one of us."""
+SCANNED = 1000
+"""Keys that one step of a search looks at."""
+SEARCH = 3.0
+"""Seconds that the search for one person's keys may take: enough for a million of them. A Redis with many more is not
+ours alone."""
 
 _KINDS = ("memory", "state")
 _REFUSED = -1
@@ -42,8 +45,8 @@ class Deletions:
     def __init__(self, link: RedisLink, prefix: str) -> None:
         self._link = link
         self._prefix = prefix
-        self._conversations: dict[ConversationId, None] = {}
-        self._persons: dict[str, None] = {}
+        self._conversations: dict[ConversationId, object] = {}
+        self._persons: dict[str, object] = {}
 
     async def conversation(self, conversation: ConversationId) -> bool:
         """Deletes what is held of it; whether that is done. If not, it is before anything else is written."""
@@ -67,11 +70,11 @@ class Deletions:
 
     async def settle(self, client: "Redis") -> bool:
         """Deletes what is to go and known by its name. Raises RedisError."""
-        owed = tuple(self._conversations)
+        owed = dict(self._conversations)
         if owed:
             await client.delete(*(key for each in owed for key in keys_of(self._prefix, each)))
-        for conversation in owed:
-            self._conversations.pop(conversation, None)
+        for conversation, debt in owed.items():
+            _paid(self._conversations, conversation, debt)
         return True
 
     async def _reached(self, client: "Redis") -> bool:
@@ -80,19 +83,28 @@ class Deletions:
 
     async def _swept(self, user: str) -> bool:
         """Whether all keys of a person were looked for and deleted; if that cannot be, they are left to their TTL."""
-        cursor = 0
-        for _ in range(STEPS):
-            found = await self._link.use(partial(self._step, user=user, cursor=cursor))
-            if found is None:
-                return False
-            cursor = found
-            if cursor in (0, _REFUSED):
-                break
-        self._persons.pop(user, None)
-        if cursor:
-            reason = "不能用 SCAN，请允许这个用户用" if cursor == _REFUSED else "键太多，请给网关单独一个库"
+        debt, reason = self._persons.get(user), "键太多，请给网关单独一个库"
+        try:
+            async with asyncio.timeout(SEARCH):
+                cursor = await self._searched(user)
+                if cursor is None:
+                    return False
+                reason = "不能用 SCAN，请允许这个用户用" if cursor == _REFUSED else ""
+        except TimeoutError:
+            pass
+        _paid(self._persons, user, debt)
+        if reason:
             log.warning("redis_keys_left user=%s: 按会话文件找到的已删除，其余要等到期：%s", user, reason)
-        return not cursor
+        return not reason
+
+    async def _searched(self, user: str) -> int | None:
+        """The last cursor: 0 behind the last key, _REFUSED where searching is; None where Redis fails."""
+        cursor = 0
+        while True:
+            found = await self._link.use(partial(self._step, user=user, cursor=cursor))
+            if found in (None, 0, _REFUSED):
+                return found
+            cursor = found
 
     async def _step(self, client: "Redis", *, user: str, cursor: int) -> int:
         """Looks at some keys from `cursor` on; the next cursor, 0 after the last one. Raises RedisError."""
@@ -110,7 +122,13 @@ class Deletions:
         return int(following)
 
 
-def _owe(owed: dict[_Key, None], key: _Key) -> None:
-    owed[key] = None
+def _owe(owed: dict[_Key, object], key: _Key) -> None:
+    owed[key] = object()
     if len(owed) > OWED:
         del owed[next(iter(owed))]
+
+
+def _paid(owed: dict[_Key, object], key: _Key, debt: object) -> None:
+    """Strikes off this debt, not one that was made since."""
+    if owed.get(key) is debt:
+        owed.pop(key, None)

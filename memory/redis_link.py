@@ -1,7 +1,8 @@
 """The way to Redis: every use bounded in time, a pause after a failure, one log line per change of state.
 
-Goes round two things in redis-py 8.1.0: its default retries hold a request for up to ten times the time-out, and the
-errors of its pipelines carry the whole command, so that of an error only its type is ever told.
+Goes round three things in redis-py 8.1.0: its default retries hold a request for up to ten times the time-out; the
+errors of its pipelines carry the whole command, so that of an error only its type is ever told; and it sends by
+`asyncio.wait_for`, which before Python 3.12 loses a cancellation that comes when the command has just gone out.
 """
 
 import asyncio
@@ -137,14 +138,19 @@ class RedisLink:
             log.debug("redis_not_closed error=%s", type(error).__name__)
 
     async def _bounded(self, work: "Callable[[Redis], Awaitable[_Result]]", *, probing: bool) -> _Result | None:
+        task = asyncio.current_task()
+        cancelled = task.cancelling() if task else 0
+        result: _Result | None = None
         try:
             async with asyncio.timeout(self._timeout):
                 result = await self._tried(work, again=not probing)
         except Exception as error:  # border: nothing that Redis does may cost an answer
             self._failed(error, probing=probing)
-            return None
-        if probing:
-            self._recovered()
+        else:
+            if probing:
+                self._recovered()
+        if task and task.cancelling() > cancelled:
+            raise asyncio.CancelledError  # what redis-py has lost
         return result
 
     async def _tried(self, work: "Callable[[Redis], Awaitable[_Result]]", *, again: bool) -> _Result:

@@ -551,6 +551,26 @@ async def test_many_at_once_meet_a_frozen_redis(tmp_path: Path, own: RedisServer
         assert own.client.info("stats")["total_connections_received"] <= 12
 
 
+async def test_a_cancellation_is_never_lost(server: RedisServer) -> None:
+    """Whenever it comes; redis-py loses one that comes when a command has just gone out."""
+    link = RedisLink(settings(server.url))
+    await link.attempt(lambda client: client.delete("x"))
+
+    async def uses() -> None:
+        while True:
+            await link.use(lambda client: client.get("x"))
+
+    for n in range(10):
+        task = asyncio.create_task(uses())
+        await asyncio.sleep(0.003 + n / 10_000)
+        task.cancel()
+        done, _ = await asyncio.wait({task}, timeout=1)
+        task.cancel()
+        assert done, "cancelled once"
+        assert link.usable
+    await link.close()
+
+
 async def test_a_cancelled_use_is_no_failure(tmp_path: Path, own: RedisServer) -> None:
     async with remembering(tmp_path, own.url, timeout="5s") as memory:
         await memory.remember(CONVERSATION, talk(0, 1))
@@ -687,14 +707,14 @@ async def test_a_redis_with_too_many_keys_is_not_searched_without_end(
     tmp_path: Path, server: RedisServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """What is known of the files is deleted all the same; the rest is left to its TTL, and that is said."""
-    monkeypatch.setattr(redis_deletions, "SCANNED", 10)
-    monkeypatch.setattr(redis_deletions, "STEPS", 3)
-    server.client.mset({f"foreign:{n}": "x" for n in range(1000)})
+    monkeypatch.setattr(redis_deletions, "SCANNED", 1)
+    monkeypatch.setattr(redis_deletions, "SEARCH", 0.05)
+    server.client.mset({f"foreign:{n}": "x" for n in range(20_000)})
     async with remembering(tmp_path, server.url) as memory:
         await memory.remember(CONVERSATION, talk(0, 1))
         _, gone = await memory.forget(PERSON)
         assert not gone
-        assert server.client.dbsize() == 1000
+        assert server.client.dbsize() == 20_000
         assert [record.getMessage().split()[0] for record in caplog.records] == ["redis_keys_left"]
         assert memory.redis().state == "ok"
 
