@@ -176,9 +176,9 @@ class App:
             await self._listen()
             await self._pipeline.recover()  # without platforms nobody could be sent what waits for them
         self._pipeline.intake.open()
+        self._mcp.apply(self.live.current.tools.mcp)
         self.live.on_change(self._settings_changed)
         background = [
-        self._mcp.apply(self.live.current.tools.mcp)
             self.live.watch(),
             self._keep_house(),
             self._keep_writing(),
@@ -295,6 +295,7 @@ class App:
         logs.set_level(new.log.level)
         for name, channel in self._channels.items():
             channel.apply(new.channels[name])
+        self._mcp.apply(new.tools.mcp)
         self._spawn(self._take_over())
 
     async def _take_over(self) -> None:
@@ -308,7 +309,6 @@ class App:
             return 503, self._state
         return 200, "degraded" if self._parts().degraded else "ok"
 
-        self._mcp.apply(new.tools.mcp)
     def _parts(self) -> Parts:
         trouble = "工作区已被移走、替换或删除；请放回原处，或重新启动" if self._lost else self._database.trouble
         models = self._snapshots.now().models
