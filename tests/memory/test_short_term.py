@@ -525,14 +525,14 @@ async def test_one_attempt_per_pause(tmp_path: Path, name: str, caplog: pytest.L
     async with BadRedis(**kind) as bad, remembering(tmp_path, bad.url, cooldown="500ms", timeout="100ms") as memory:
         assert bad.connections == 1
         begun = time.monotonic()
-        while time.monotonic() - begun < 1.2:
+        while time.monotonic() - begun < 1.2 or bad.connections < 2:  # at least one more, however busy the machine is
             conversations = [CONVERSATION.lane.with_agent(f"agent-{i}") for i in range(10)]
             number = int(1e6 * time.monotonic())
             await asyncio.gather(*(memory.remember(each, talk(number, 1)) for each in conversations))
             windows = await asyncio.gather(*(seen(memory, each) for each in conversations))
             assert all(window.messages[-1].content == f"第{number}个回答" for window in windows)
             await asyncio.sleep(0.02)
-        assert 2 <= bad.connections <= 1 + (time.monotonic() - begun) / 0.5
+        assert bad.connections <= 1 + (time.monotonic() - begun) / 0.5
         assert remedy in memory.redis().remedy
         assert changes(caplog) == ["redis_down"]
 
