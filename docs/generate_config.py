@@ -16,6 +16,7 @@ from pydantic_core import PydanticUndefined
 
 from agents.agent import AgentSettings
 from agents.model import ModelSettings
+from agents.tools.mcp import McpServerSettings
 from channels.channel import EntrySettings
 from gateway.entries import KINDS
 from gateway.sections import GatewayFile, Settings
@@ -59,6 +60,11 @@ SECTIONS: Mapping[str, tuple[str, str]] = {
     "cluster": ("多实例", "改后需重启。"),
     "conversations": ("对话", "`conversations.group-context` 改后需重启。"),
     "limits": ("限额", "对每个人分别计算；0 为不限。"),
+    "tools": (
+        "工具",
+        "`tools.mcp` 下的每一项是一个 MCP 服务，名字任取（小写字母、数字、`-`）；智能体用 `mcp:名字/工具` 逐个选用，"
+        "`mcp:名字/*` 为全部。要装 `mcp` 包，见 [README](../README.md#mcp-服务)。`command` 和 `url` 二者取一。",
+    ),
     "texts": ("固定文字", "用户看到的固定文字，名字和默认值见文末。"),
     "admins": ("管理员", ""),
     "channels.NAME": (
@@ -110,7 +116,7 @@ MEANINGS: Mapping[str, str] = {
     "models.NAME.total-timeout": "一个回答的总时间，含重试和后备模型",
     "models.NAME.history": "`messages` 逐条发送历史；`text` 把历史引用在系统消息里，供不支持多轮的模型使用",
     "models.NAME.max-concurrency": "同时进行的请求数，其余排队",
-    "models.NAME.fallback": "后备模型的名字，在连不上、超时或密钥无效时依次尝试",
+    "models.NAME.fallback": "后备模型的名字，在连不上、超时、密钥无效或答复不成样子时依次尝试；连续失败五次的模型歇一会儿再试，其间直接用后备的",
     "agent.default": "没有其他依据时由谁回答",
     "agent.context.window.max-messages": "一次请求最多带多少条，含当前问题",
     "agent.context.window.keep-recent": "超出 `max-tokens` 时，最近这么多条仍保留；不大于 `max-messages`",
@@ -154,10 +160,16 @@ MEANINGS: Mapping[str, str] = {
     "conversations.merge-queued": "回答期间到来的几条合为一问",
     "conversations.answer-after-restart": "重启后，多久以内的消息还要回答；一条回答也最多在这段时间内重试发送",
     "limits.messages-per-minute": "每分钟的消息数",
-    "limits.tokens-per-day": "每天的 token 数",
+    "limits.tokens-per-day": "每天（按 `timezone`）的 token 数，以模型服务端报的为准，没有报的按估算；只计回答，不计分类和摘要；用完当次的回答照常给出，之后的消息得到固定的 `daily-limit`，命令不受影响",
     "limits.max-text-bytes": "单条消息的上限，单位字节（UTF-8，一个汉字 3 字节）；超出时请对方缩短",
     "texts": "按名字替换，例如 `{busy: 请稍后再试}`；花括号中的名字会被填入",
     "admins": "可用管理命令的用户标识，发送 `/whoami` 查看；这个版本还没有管理命令",
+    "tools.mcp": "MCP 服务，每一项的键见下",
+    "tools.mcp.NAME.command": "本机的程序和它的参数，例如 `[npx, -y, 包名]`；它用标准输入输出说话，随网关启动和结束。只继承 `PATH`、`HOME` 一类的环境变量",
+    "tools.mcp.NAME.env": "给程序的环境变量",
+    "tools.mcp.NAME.url": "streamable HTTP 的地址；里面的密钥不会显示",
+    "tools.mcp.NAME.headers": "请求头，例如 `{Authorization: Bearer …}`",
+    "tools.mcp.NAME.timeout": "一次调用最多多久",
     "channels.NAME.enabled": "是否启用（`web` 默认启用）",
     "channels.NAME.kind": "渠道的种类；不写则与名字相同",
     "channels.NAME.account-alias": "换了应用而要接续原来的对话时，写原应用的账号（飞书为 app-id）",
@@ -204,12 +216,13 @@ MEANINGS: Mapping[str, str] = {
     f"{AGENT_FILE}: prompt": "系统提示；必填",
     f"{AGENT_FILE}: model": "`models` 中的名字",
     f"{AGENT_FILE}: temperature": "采样温度；不写则由模型决定",
+    f"{AGENT_FILE}: seed": "采样的种子，支持它的服务对同样的请求尽量给出同样的回答；服务不认它时去掉再问",
     f"{AGENT_FILE}: context": "这个智能体的 `policy`、`window`、`summary`",
     f"{AGENT_FILE}: masking": "不写则同 `memory.masking`",
     f"{AGENT_FILE}: intents.keywords": "出现这些词就可能由它回答",
     f"{AGENT_FILE}: intents.patterns": "同上，正则表达式，不分大小写，只看消息的前 2000 个字符",
     f"{AGENT_FILE}: intents.examples": "例句：新的对话与它明显相近时由它回答；模型分类时也给模型看前几句",
-    f"{AGENT_FILE}: tools": "模型可以调用的工具：`search_jobs`、`update_profile`、`read_profile`、`recall`、`current_time`，或自己的 `模块:函数`",
+    f"{AGENT_FILE}: tools": "模型可以调用的工具：`search_jobs`、`update_profile`、`read_profile`、`recall`、`current_time`，自己的 `模块:函数`，或 `mcp:服务/工具`",
     f"{AGENT_FILE}: aliases": "以前的名字；原来的会话由它接续",
 }
 
@@ -233,6 +246,7 @@ def all_keys() -> dict[str, FieldInfo]:
     """Every key of every file; ``NAME`` stands where an admin picks a name."""
     found = {key: field for key, field in keys(GatewayFile, "") if key != "models"}
     found |= dict(keys(ModelSettings, "models.NAME."))
+    found |= dict(keys(McpServerSettings, "tools.mcp.NAME."))
     found |= dict(keys(EntrySettings, "channels.NAME."))
     found["channels.NAME.context"] = FieldInfo(annotation=dict, default={})
     for kind, model in KINDS.items():
@@ -300,7 +314,6 @@ def not_yet() -> dict[str, str]:
         "agents": {"a": AgentSettings(prompt="-", tools=("current_time",))},
         "memory": {"redis": {"url": "redis://x"}, "long-term": {"store": "milvus", "embedding": "x"}},
         "cluster": {"enabled": True},
-        "limits": {"tokens-per-day": 1},
         "conversations": {"group-context": "shared"},
     }
     refused = {

@@ -240,7 +240,7 @@ def _mcp_servers(settings: Settings) -> Found:
     if servers and importlib.util.find_spec("mcp") is None:
         yield (
             ("tools", "mcp"),
-            "没有安装 mcp 包；请运行 .venv/bin/python -m pip install -c constraints.txt -e '.[mcp]'，或删去这一段",
+            "没有安装 mcp 包；请运行 .venv/bin/pip install -c constraints.txt -e '.[mcp]'，或删去这一段",
         )
     for name, server in servers.items():
         if message := problem_of(name, server):
@@ -306,7 +306,11 @@ def _agent(settings: Settings, name: str) -> Found:
 
 
 def without_repeats(problems: Iterable[Problem], *more: Problem) -> list[Problem]:
-    """The problems, and of `more` those whose key has none yet: one mistake is told once."""
+    """The problems, and of `more` those whose key has none yet: one mistake is told once.
+
+    So it is with an MCP server that lacks an address because the one it has is no address.
+    """
     first = list(problems)
     told = {(problem.file, problem.key) for problem in first}
+    told |= {(file, key.rpartition(".")[0]) for file, key in told if key.startswith("tools.mcp.")}
     return first + [problem for problem in more if (problem.file, problem.key) not in told]

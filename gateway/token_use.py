@@ -3,12 +3,13 @@
 import hashlib
 import json
 import sqlite3
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS token_use (
-    person TEXT NOT NULL,            -- the user's id; a hash of it and the day once they were forgotten
+    person TEXT NOT NULL,            -- the account's id; a hash of it and the day once it was forgotten
     day TEXT NOT NULL,               -- of the configured zone, as 2026-11-30
     prompt INTEGER NOT NULL, completion INTEGER NOT NULL,
     PRIMARY KEY (person, day)
@@ -37,13 +38,11 @@ def add(db: sqlite3.Connection, spent: Spent) -> None:
     )
 
 
-def used(db: sqlite3.Connection, user: str, day: str) -> int:
-    """All tokens of a person's day, also of before they were forgotten."""
-    row = db.execute(
-        "SELECT SUM(prompt + completion) FROM token_use WHERE day = ? AND person IN (?, ?)",
-        (day, user, _alias(user, day)),
-    ).fetchone()
-    return row[0] or 0
+def used(db: sqlite3.Connection, accounts: Iterable[str], day: str) -> int:
+    """All tokens of a person's day, on all their accounts, also of before they were forgotten."""
+    sql = "SELECT prompt + completion FROM token_use WHERE day = ? AND person = ?"
+    names = [name for each in accounts for name in (each, _alias(each, day))]
+    return sum(row[0] for name in names for row in db.execute(sql, (day, name)))
 
 
 def forget(db: sqlite3.Connection, user: str) -> None:

@@ -8,7 +8,8 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -62,6 +63,7 @@ class McpServer:
         self._jitter = jitter
         self._places = asyncio.Semaphore(AT_ONCE)
         self._stop = asyncio.Event()
+        self._patience: asyncio.Timeout | None = None
         self._session: Any = None
         self._tools: dict[str, Tool] = {}
         self._left_out = 0
@@ -109,8 +111,10 @@ class McpServer:
     # ---- its life
 
     def stop(self) -> None:
-        """Ends the connection, and `run` soon after."""
+        """Ends the connection, also one that is being made, and `run` soon after."""
         self._stop.set()
+        if self._patience is not None:
+            self._patience.reschedule(asyncio.get_running_loop().time())
 
     async def run(self) -> None:
         """Keeps the connection up until `stop`."""
@@ -120,7 +124,8 @@ class McpServer:
             try:
                 await self._connected()
             except Exception as error:  # border of one server: the others and all answers go on
-                self._down(error)
+                if not self._stop.is_set():
+                    self._down(error)
             failures = 0 if time.monotonic() - begun >= STEADY_SECONDS else failures + 1
             pause = min(FIRST_PAUSE * 2 ** min(failures - 1, 16), LONGEST_PAUSE) if failures else FIRST_PAUSE
             await _either(self._stop, within=pause * (0.5 + self._jitter() / 2))
@@ -130,12 +135,12 @@ class McpServer:
         # Half a second of CPU and 30 MB, which a gateway without MCP is spared.
         session_module = await asyncio.to_thread(_imported)
         opening = session_module.opened(self.settings, show_errors=_log.isEnabledFor(logging.DEBUG))
-        async with asyncio.timeout(CONNECT_SECONDS):
+        async with self._within(CONNECT_SECONDS):
             session = await opening.__aenter__()
         try:
             while not self._stop.is_set():
                 session.attention.clear()
-                async with asyncio.timeout(LIST_SECONDS):
+                async with self._within(LIST_SECONDS):
                     tools, self._left_out = await session.tools()
                 self._session = session
                 self._up(tools)
@@ -143,6 +148,15 @@ class McpServer:
         finally:
             self._session = None
             await opening.__aexit__(None, None, None)
+
+    @asynccontextmanager
+    async def _within(self, seconds: float) -> AsyncIterator[None]:
+        """Raises TimeoutError after so many seconds, or when it is to stop."""
+        async with asyncio.timeout(seconds) as self._patience:
+            try:
+                yield
+            finally:
+                self._patience = None
 
     def _up(self, tools: Sequence[RemoteTool]) -> None:
         self._tools = {each.name: self._offered(each) for each in tools}

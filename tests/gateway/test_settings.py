@@ -392,7 +392,6 @@ def test_a_wrong_agent_is_named_with_file_line_and_key(write: Write, text: str, 
         ("memory: {long-term: {store: milvus}}", "memory.long-term.store"),
         ("memory: {long-term: {embedding: main}}", "memory.long-term.embedding"),
         ("cluster: {enabled: true}", "cluster.enabled"),
-        ("limits: {tokens-per-day: 5}", "limits.tokens-per-day"),
     ],
 )
 def test_what_is_not_built_yet_is_refused(write: Write, text: str, key: str) -> None:
@@ -596,3 +595,62 @@ def test_substitution_changes_nothing_else(text: str, variables: dict[str, str])
     assert substitute(escaped, variables) == text
     with pytest.raises(BadReference):
         substitute("${NOT_SET}", variables)
+
+
+# ---------------------------------------------------------------- MCP servers
+SERVERS = (
+    "tools:\n  mcp:\n    amap: {url: 'https://h/mcp?key=SECRETCANARY'}\n    files: {command: [npx, SECRETCANARY]}\n"
+)
+
+
+def test_mcp_servers_and_what_agents_may_call_of_them(write: Write) -> None:
+    folder = write(SERVERS, general_agent=AGENT + "tools: ['mcp:amap/maps_weather', 'mcp:files/*', current_time]\n")
+    settings = load_settings(folder, {})
+    assert settings.tools.mcp["files"].command == ("npx", "SECRETCANARY")
+    assert settings.tools.mcp["amap"].url.get_secret_value() == "https://h/mcp?key=SECRETCANARY"
+    assert "SECRETCANARY" not in repr(settings)
+
+
+@pytest.mark.parametrize(
+    ("tool", "said"),
+    [
+        ("mcp:amp/x", "是不是 amap"),
+        ("mcp:other/*", "没有名为 other 的 MCP 服务"),
+        ("mcp:amap", "mcp:amap/*"),
+        ("mcp:/x", "mcp:服务/*"),
+    ],
+)
+def test_an_agent_that_names_no_mcp_server_is_told_at_its_line(write: Write, tool: str, said: str) -> None:
+    found = the_problem(write(SERVERS, general_agent=AGENT + f"tools:\n  - current_time\n  - '{tool}'\n"))
+    assert found.startswith("agents/general-agent.yaml:4: tools"), found
+    assert said in found
+
+
+def test_an_mcp_grant_without_any_server_says_where_servers_go(write: Write) -> None:
+    assert "gateway.yaml 的 tools.mcp" in the_problem(write(general_agent=AGENT + "tools: ['mcp:amap/*']\n"))
+
+
+@pytest.mark.parametrize(
+    ("entry", "key", "said"),
+    [
+        ("a: {}", "tools.mcp.a", "二者取一"),
+        ("a: {url: '${NOT_SET:-}'}", "tools.mcp.a", "二者取一"),
+        ("a: {command: npx SECRETCANARY}", "tools.mcp.a.command", "列表"),
+        ("a: {url: 'ftp://SECRETCANARY'}", "tools.mcp.a.url", "http://"),
+        ("a: {url: 'http://h', header: {}}", "tools.mcp.a.header", "headers"),
+        ("a: {url: 'http://h', headers: {X: 'SECRETCANARY密'}}", "tools.mcp.a.headers", "非 ASCII"),
+        ("a: {command: [x], timeout: 20}", "tools.mcp.a.timeout", "15s"),
+        ("A: {command: [x]}", "tools.mcp.A", "小写"),
+    ],
+)
+def test_a_wrong_mcp_server_is_told_at_its_line(write: Write, entry: str, key: str, said: str) -> None:
+    found = the_problem(write(f"tools:\n  mcp:\n    {entry}\n"))
+    assert found.startswith(f"gateway.yaml:3: {key}: "), found
+    assert said in found
+    assert "SECRETCANARY" not in found
+
+
+def test_mcp_without_its_package_says_how_to_get_it(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert "pip install" in the_problem(write(SERVERS))
+    load_settings(write(), {})

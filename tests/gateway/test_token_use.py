@@ -38,7 +38,7 @@ def test_each_day_of_each_person_is_counted_alone(spent: list[tuple[str, str, in
         add(db, Spent(user, day, tokens, 1))
     for user in "abc":
         for day in (TODAY, BEFORE):
-            assert used(db, user, day) == sum(n + 1 for who, when, n in spent if (who, when) == (user, day))
+            assert used(db, [user], day) == sum(n + 1 for who, when, n in spent if (who, when) == (user, day))
     db.close()
 
 
@@ -48,10 +48,11 @@ def test_a_forgotten_person_is_in_no_row_and_gets_nothing_anew(db: sqlite3.Conne
     add(db, Spent("u2", TODAY, 1, 0))
     forget(db, "u1")
     assert "u1" not in str(db.execute("SELECT * FROM token_use").fetchall())
-    assert (used(db, "u1", TODAY), used(db, "u1", BEFORE), used(db, "u2", TODAY)) == (7, 0, 1)
+    assert (used(db, ["u1"], TODAY), used(db, ["u1"], BEFORE), used(db, ["u2"], TODAY)) == (7, 0, 1)
+    assert used(db, ["u1", "u2"], TODAY) == 8, "accounts of one person count together"
     add(db, Spent("u1", TODAY, 2, 1))
     forget(db, "u1")
-    assert used(db, "u1", TODAY) == 10, "and so the second time"
+    assert used(db, ["u1"], TODAY) == 10, "and so the second time"
     forget(db, "u3")
 
 
@@ -60,8 +61,8 @@ def test_days_go_after_a_month_and_those_of_the_forgotten_at_once(db: sqlite3.Co
         add(db, Spent(user, TODAY, 7, 0))
     forget(db, "u1")
     purge(db, at(TODAY))
-    assert used(db, "u1", TODAY) == 7
+    assert used(db, ["u1"], TODAY) == 7
     purge(db, at("2026-12-02"))
-    assert (used(db, "u1", TODAY), used(db, "u2", TODAY)) == (0, 7)
+    assert (used(db, ["u1"], TODAY), used(db, ["u2"], TODAY)) == (0, 7)
     purge(db, at("2027-01-02"))
-    assert used(db, "u2", TODAY) == 0
+    assert used(db, ["u2"], TODAY) == 0
