@@ -21,7 +21,7 @@ from gateway.trace_store import Asked
 from gateway.traced_model import TracedModel
 from memory.context import ContextSettings
 from memory.conversation import ConversationId, Role, Turn
-from memory.memory import Memory
+from memory.memory import Ahead, Memory
 from memory.speaker import voiced
 from memory.tokens import message_tokens
 from memory.window import Window, WindowSettings
@@ -140,7 +140,7 @@ class Answering:
             texts = [turn for turn in earlier if turn.role is Role.ASSISTANT and not turn.tool_calls]
             if texts:
                 return Answer(texts[0].text, stopped=texts[0].stopped)
-        await self._memory.remember(question.conversation, [question.turn])
+        ahead = await self._memory.ask(question.conversation, question.turn)
         said: list[str] = []
 
         def on_text(piece: str) -> None:
@@ -153,10 +153,17 @@ class Answering:
 
         note = partial(self._note, question.group.newest.message)
         client = TracedModel(question.snapshot.model(question.agent), note)
-        room = await room_of(question.snapshot, question.agent, question.conversation, question.turn.name, self._memory)
+        room = await room_of(
+            question.snapshot,
+            question.agent,
+            question.conversation,
+            question.turn.name,
+            self._memory,
+            known=ahead.profile,
+        )
         context = self._desk.context(question.conversation, question.snapshot, question.turn)
         loop = ToolLoop(client, room.tools, context, keep, rounds=rounds_of(earlier), ran=partial(_noted_tool, note))
-        completion, window = await self._ask(question, room, loop, on_text, stopper)
+        completion, window = await self._ask(question, room, loop, on_text, stopper, ahead=ahead)
         text = completion.text if completion else "".join(said)
         if completion or text.strip():
             await self._memory.remember(question.conversation, [self._answer_turn(question, text, completion)])
@@ -173,12 +180,19 @@ class Answering:
         )
 
     async def _ask(
-        self, question: Question, room: Room, loop: ToolLoop, on_text: Callable[[str], None], stopper: Stopper
+        self,
+        question: Question,
+        room: Room,
+        loop: ToolLoop,
+        on_text: Callable[[str], None],
+        stopper: Stopper,
+        *,
+        ahead: Ahead,
     ) -> tuple[Completion | None, Window]:
         """The answer (None: stopped), and the window it was given with."""
         history = question.snapshot.model(question.agent).settings.history
         settings = question.snapshot.context(question.agent, question.entry).window
-        window = await self._window(question, settings, room, room.tokens)
+        window = await self._window(question, settings, room, room.tokens, ahead)
         call = loop.run(self._request(question, window, room, history, settings), on_text)
         try:
             return await stopper.run(asyncio.create_task(call)), window
@@ -189,7 +203,7 @@ class Answering:
         # Half of what was sent: half of a budget that was not used up would send the same again.
         sent = window.tokens + window.question_tokens + window.summary_tokens
         settings = settings.model_copy(update={"max_tokens": max(window.tokens // 2, 200), "keep_recent": 1})
-        window = await self._window(question, settings, room, max(sent // 2, window.question_tokens))
+        window = await self._window(question, settings, room, max(sent // 2, window.question_tokens), ahead)
         call = loop.run(self._request(question, window, room, history, settings), on_text)
         return await stopper.run(asyncio.create_task(call)), window
 
@@ -208,7 +222,9 @@ class Answering:
         self._note(question.group.newest.message, Kind.WINDOW, asked, kept=kept, dropped=dropped)
         return request
 
-    async def _window(self, question: Question, settings: WindowSettings, room: Room, tokens: int) -> Window:
+    async def _window(
+        self, question: Question, settings: WindowSettings, room: Room, tokens: int, ahead: Ahead
+    ) -> Window:
         """The window over what stands before the question, in `tokens` of the room. Raises QuestionTooLong."""
         summaries = question.snapshot.context(question.agent, question.entry).summary.enabled
         window = await self._memory.window(
@@ -217,6 +233,7 @@ class Answering:
             question=question.turn,
             room=tokens,
             weigh=room.weigh if summaries else None,
+            ahead=ahead,
         )
         if not window.fits:
             raise QuestionTooLong

@@ -31,8 +31,8 @@ class _Job:
 class Database:
     """One SQLite file. `run` returns when what it did is on disk (WAL, ``synchronous=FULL``).
 
-    Each operation stands in a savepoint of its own: one that raises undoes only itself. Not `durable`: what `run` did
-    outlives the process, but the last of it may be lost with the power.
+    An operation that raises undoes only itself. One may be run again when another one raised: it changes nothing but
+    the database. Not `durable`: what `run` did outlives the process, but the last of it may be lost with the power.
     """
 
     def __init__(self, path: Path, schema: str, *, durable: bool = True) -> None:
@@ -148,10 +148,8 @@ def _run_batch(connection: sqlite3.Connection, batch: list[_Job]) -> sqlite3.Err
     """Runs and commits the jobs; returns what kept them from the disk, if anything did."""
     failure: sqlite3.Error | None = None
     try:
-        connection.execute("BEGIN")
-        for job in batch:
-            _run_one(connection, job)
-        connection.execute("COMMIT")
+        if not _run_together(connection, batch):
+            _run_apart(connection, batch)
     except sqlite3.Error as error:  # the disk is full, say: nothing of this batch counts
         with contextlib.suppress(sqlite3.Error):
             connection.execute("ROLLBACK")
@@ -162,6 +160,28 @@ def _run_batch(connection: sqlite3.Connection, batch: list[_Job]) -> sqlite3.Err
     failure = failure or next((job.error for job in batch if isinstance(job.error, sqlite3.OperationalError)), None)
     _hand_over(batch)
     return failure
+
+
+def _run_together(connection: sqlite3.Connection, batch: list[_Job]) -> bool:
+    """One transaction without savepoints, each of which costs as much as what it is for; undone if any job raises."""
+    connection.execute("BEGIN")
+    try:
+        for job in batch:
+            job.result = job.work(connection)
+    except Exception:  # whose it is will show when each runs by itself
+        with contextlib.suppress(sqlite3.Error):  # some errors have ended the transaction already
+            connection.execute("ROLLBACK")
+        return False
+    connection.execute("COMMIT")
+    return True
+
+
+def _run_apart(connection: sqlite3.Connection, batch: list[_Job]) -> None:
+    """One transaction in which a job that raises undoes only itself."""
+    connection.execute("BEGIN")
+    for job in batch:
+        _run_one(connection, job)
+    connection.execute("COMMIT")
 
 
 def _run_alone(connection: sqlite3.Connection, jobs: list[_Job]) -> None:

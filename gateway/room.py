@@ -12,7 +12,9 @@ from gateway.snapshot import Snapshot
 from memory.conversation import ConversationId
 from memory.errors import StoreError
 from memory.filters import FilterFailed
+from memory.masking import Masking
 from memory.memory import Memory
+from memory.profile import Profile
 from memory.tokens import message_tokens
 
 log = logging.getLogger("sanqiao.answering")
@@ -74,22 +76,30 @@ class Room:
 
 
 async def room_of(
-    snapshot: Snapshot, agent: Agent, conversation: ConversationId, speaker: str | None, memory: Memory
+    snapshot: Snapshot,
+    agent: Agent,
+    conversation: ConversationId,
+    speaker: str | None,
+    memory: Memory,
+    *,
+    known: Profile | None = None,
 ) -> Room:
-    """The room, with the person's profile in direct chats; without it where it can't be read or filtered."""
+    """The room, with the person's profile in direct chats; without it where it can't be read or filtered.
+
+    `known` is the profile, where it was read a moment ago.
+    """
     profile: Mapping[str, str] = {}
     if not conversation.lane.group:
         try:
-            profile = await _profile(snapshot, agent, conversation.lane.user, memory)
+            fields = known if known is not None else await memory.profile(conversation.lane.user)
+            profile = await _shown(fields, snapshot.masking(agent))
         except (StoreError, FilterFailed) as error:
             log.error("profile left out user=%s error=%s", conversation.lane.user, error)
     return Room.of(snapshot, agent, conversation, speaker, profile)
 
 
-async def _profile(snapshot: Snapshot, agent: Agent, user: str, memory: Memory) -> dict[str, str]:
+async def _shown(fields: Profile, masking: Masking) -> dict[str, str]:
     """The fields as this agent may see them: what an admin wrote was never masked."""
-    fields = await memory.profile(user)
-    masking = snapshot.masking(agent)
     shown: dict[str, str] = {}
     for name, values in fields.items():
         kept_name, kept = await masking.apply(name), await masking.apply("、".join(values))

@@ -52,7 +52,8 @@ def _compiled(pattern: str) -> "regex.Pattern[str]":
 
 def _fits(pattern: str, text: str) -> bool:
     try:
-        return _compiled(pattern).search(text, timeout=_PATTERN_SECONDS) is not None
+        # Not concurrent: to let other threads run for some microseconds costs far more than it gives them.
+        return _compiled(pattern).search(text, timeout=_PATTERN_SECONDS, concurrent=False) is not None
     except TimeoutError:  # a pattern that backtracks without end counts as no hit
         log.warning("pattern too slow pattern=%r", pattern)
         return False

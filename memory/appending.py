@@ -23,6 +23,7 @@ from memory.conversation import ConversationId, Role, Turn
 from memory.errors import StoreBusy, typed_errors
 from memory.folder import kept_aside, open_file, opened_folder, replaced
 from memory.mended import Mended, Outcome
+from memory.recent import Recent, Stamp, stamp_of
 from memory.repair import KNOWN_IDS, adopted, as_bytes, clean, examine, inspect
 from memory.tail import forwards, read_range, whole
 from memory.yamlform import write_item
@@ -43,9 +44,9 @@ def path_of(conversation: ConversationId, folder: str = FOLDER) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """What is known of a file's end as long as `stamp` (inode, size, mtime in ns) is the file's."""
+    """What is known of a file's end as long as `stamp` is the file's."""
 
-    stamp: tuple[int, int, int]
+    stamp: Stamp
     n: int
     epoch: int
     ids: tuple[str, ...]
@@ -61,9 +62,8 @@ class OpenFile:
     created: bool
 
     @property
-    def stamp(self) -> tuple[int, int, int]:
-        found = os.fstat(self.fd)
-        return found.st_ino, found.st_size, found.st_mtime_ns
+    def stamp(self) -> Stamp:
+        return stamp_of(os.fstat(self.fd))
 
     def current(self) -> bool:
         """Whether the path still leads to this file."""
@@ -78,14 +78,10 @@ class OpenFile:
         """One write; after a short one or an error the file is cut back to what it was. Raises OSError."""
         size = os.fstat(self.fd).st_size
         try:
-            if os.write(self.fd, data) != len(data):
-                raise OSError(errno.ENOSPC, "short write")
-            if sync:
-                os.fdatasync(self.fd)
-                if size == 0:
-                    os.fsync(self.folder)
+            _write_once(self.fd, data, size, sync=sync)
+            if sync and size == 0:
+                os.fsync(self.folder)
         except OSError:
-            os.ftruncate(self.fd, size)
             if size == 0:
                 self.remove()
             raise
@@ -93,6 +89,18 @@ class OpenFile:
     def remove(self) -> None:
         """Takes the file out of its folder."""
         os.unlink(self.conversation.file_name, dir_fd=self.folder)
+
+
+def _write_once(fd: int, data: bytes, size: int, *, sync: bool) -> None:
+    """One write behind the `size` bytes there are; after a short one or an error the file is cut back to them."""
+    try:
+        if os.write(fd, data) != len(data):
+            raise OSError(errno.ENOSPC, "short write")
+        if sync:
+            os.fdatasync(fd)
+    except OSError:
+        os.ftruncate(fd, size)
+        raise
 
 
 def _lock(fd: int, subject: str, deadline: float) -> None:
@@ -151,8 +159,10 @@ def _changed_at(file: OpenFile) -> str:
 class Appender:
     """The writing side of the store; thread-safe. Every method blocks."""
 
-    def __init__(self, workspace: Path, *, sync: bool, remembered: int = 2048) -> None:
+    def __init__(self, workspace: Path, *, sync: bool, recent: Recent | None = None, remembered: int = 2048) -> None:
+        """`recent` is told what was appended."""
         self._workspace = workspace
+        self._recent = recent or Recent()
         self._sync = sync
         self._remembered = remembered
         self._states: OrderedDict[ConversationId, _State] = OrderedDict()
@@ -166,6 +176,9 @@ class Appender:
         subject = path_of(conversation)
         deadline = time.monotonic() + LOCK_WAIT
         with typed_errors(subject):
+            written = self._append_to_known(conversation, turns)
+            if written is not None:
+                return written
             for _ in range(TRIES):
                 with opened_to_append(self._workspace, FOLDER, conversation, deadline) as file:
                     if file is None:
@@ -246,13 +259,49 @@ class Appender:
             for conversation in [each for each in self._states if each.lane.user == user]:
                 del self._states[conversation]
 
+    def _append_to_known(self, conversation: ConversationId, turns: Sequence[Turn]) -> list[Turn] | None:
+        """As `append`, for the file that was appended to before and that nobody touched since; None for any other.
+
+        By its inode it is the file that was opened without following any link, so its path is opened in one step: each
+        call of the system costs a thread that competes for the interpreter far more than the call itself.
+        """
+        with self._guard:
+            state = self._states.get(conversation)
+        if state is None or state.stamp[1] == 0:
+            return None
+        path = f"{self._workspace}/{path_of(conversation)}"
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError:
+            return None
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if stamp_of(os.fstat(fd)) != state.stamp:
+                return None
+            fresh = numbered(turns, state.n, state.epoch, state.ids)
+            if not fresh:
+                return []
+            try:
+                _write_once(fd, as_bytes(fresh), state.stamp[1], sync=self._sync)
+            except OSError:
+                self._forget(conversation)
+                raise
+            found = os.stat(path, follow_symlinks=False)
+            if (found.st_ino, found.st_dev) != (state.stamp[0], state.stamp[3]):
+                return None  # replaced at this very moment: appended to the new file too
+            self._remember(conversation, stamp_of(found), state, fresh)
+            return fresh
+        except (BlockingIOError, FileNotFoundError):
+            return None
+        finally:
+            os.close(fd)
+
     def _append(self, file: OpenFile, state: _State, turns: Sequence[Turn]) -> list[Turn]:
         fresh = numbered(turns, state.n, state.epoch, state.ids)
         if not fresh:
             return []
         self._write(file, as_bytes(fresh))
-        ids = (*state.ids, *(name for turn in fresh for name in (*turn.ids, turn.id)))[-KNOWN_IDS:]
-        self._remember(file, fresh[-1].n, fresh[-1].epoch, ids)
+        self._remember(file.conversation, file.stamp, state, fresh)
         return fresh
 
     def _write(self, file: OpenFile, data: bytes) -> None:
@@ -264,11 +313,16 @@ class Appender:
 
     # ---- what is known of a file's end
 
-    def _remember(self, file: OpenFile, n: int, epoch: int, ids: tuple[str, ...]) -> _State:
-        state = _State(file.stamp, n, epoch, ids)
+    def _remember(self, conversation: ConversationId, stamp: Stamp, before: _State, fresh: Sequence[Turn]) -> None:
+        """The file has this stamp now that `fresh` was appended to it."""
+        ids = (*before.ids, *(name for turn in fresh for name in (*turn.ids, turn.id)))[-KNOWN_IDS:]
+        self._keep_state(conversation, _State(stamp, fresh[-1].n, fresh[-1].epoch, ids))
+        self._recent.appended(conversation, before.stamp, stamp, fresh)
+
+    def _keep_state(self, conversation: ConversationId, state: _State) -> _State:
         with self._guard:
-            self._states[file.conversation] = state
-            self._states.move_to_end(file.conversation)
+            self._states[conversation] = state
+            self._states.move_to_end(conversation)
             if len(self._states) > self._remembered:
                 self._states.popitem(last=False)
         return state
@@ -276,6 +330,7 @@ class Appender:
     def _forget(self, conversation: ConversationId) -> None:
         with self._guard:
             self._states.pop(conversation, None)
+        self._recent.drop(conversation)
 
     def _state(self, file: OpenFile) -> _State | None:
         """What is at the end of the file, from memory or by reading it; None if it was replaced by a mended one."""
@@ -288,14 +343,14 @@ class Appender:
         if size == 0:
             if not file.created:
                 log.warning("file_empty path=%s", path_of(file.conversation))
-            return self._remember(file, -1, 0, ())
+            return self._keep_state(file.conversation, _State(stamp, -1, 0, ()))
         ending = inspect(file.fd, size)
         if ending.edited or not ending.readable:
             self._mend(file, size)
             return None
         if ending.torn:
             self._cut(file, ending.size, size)
-        return self._remember(file, ending.n, ending.epoch, ending.ids)
+        return self._keep_state(file.conversation, _State(file.stamp, ending.n, ending.epoch, ending.ids))
 
     def _cut(self, file: OpenFile, sound: int, size: int) -> str:
         """Takes off what an interrupted write left behind the `sound` bytes; returns where it is kept."""

@@ -6,8 +6,12 @@ An archive can be made again from the conversation. So damage is passed over, an
 import contextlib
 import logging
 import os
+import threading
 import time
-from collections.abc import Iterator
+from collections import OrderedDict
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +20,17 @@ from memory.conversation import ConversationId
 from memory.errors import StoreBusy, typed_errors
 from memory.folder import kept_aside, open_file, opened_folder, replaced
 from memory.mended import Mended, Outcome
+from memory.recent import Stamp, stamp_of
 from memory.sanitise import storable
 from memory.summary import Summary, reaching
-from memory.tail import MAX_BYTES, MAX_ITEMS, Chunks, is_remark, read_range, sound_size
+from memory.tail import MAX_BYTES, MAX_ITEMS, Chunks, NotKept, is_remark, read_range, sound_size
 from memory.yamlform import read_sealed, scalar, sealed, sealed_item, split
 
 log = logging.getLogger("sanqiao.memory")
 
 FOLDER = "archives"
+AT_HAND, _KEPT = 2, 1024
+"""How many versions of how many archives are kept in memory: the newest ones are what windows need."""
 _ROLE = "summary"
 
 
@@ -80,12 +87,33 @@ def _of_epoch(versions: Iterator[Summary], epoch: int, newest: int | None) -> It
         yield version
 
 
+@dataclass(frozen=True, slots=True)
+class Newest:
+    """The newest versions of an archive, newest first, while it has this stamp; `whole`: there are no others."""
+
+    stamp: Stamp | None = None
+    versions: tuple[Summary, ...] = ()
+    whole: bool = True
+
+    @contextlib.contextmanager
+    def of_epoch(self, epoch: int, newest: int | None) -> Iterator[Iterator[Summary]]:
+        """As `SummaryArchive.versions`. Taking more than there are at hand raises NotKept."""
+        yield _of_epoch(self._at_hand(), epoch, newest)
+
+    def _at_hand(self) -> Iterator[Summary]:
+        yield from self.versions
+        if not self.whole:
+            raise NotKept
+
+
 class SummaryArchive:
     """The archives of one workspace; thread-safe. Every method blocks."""
 
     def __init__(self, workspace: Path, *, sync: bool) -> None:
         self._workspace = workspace
         self._sync = sync
+        self._kept: OrderedDict[ConversationId, Newest] = OrderedDict()
+        self._guard = threading.Lock()
 
     @contextlib.contextmanager
     def versions(
@@ -111,14 +139,53 @@ class SummaryArchive:
             newest = next(found, None)
             return newest.id if newest else None
 
-    @contextlib.contextmanager
-    def _reading(self, conversation: ConversationId) -> Iterator[Iterator[Summary]]:
-        fd = self._open(conversation)
-        try:
-            yield iter(()) if fd is None else _backwards(fd)
-        finally:
-            if fd is not None:
+    def _reading(self, conversation: ConversationId) -> "contextlib.closing[Generator[Summary]]":
+        return contextlib.closing(self._versions(conversation))
+
+    def _versions(self, conversation: ConversationId) -> Generator[Summary]:
+        newest = self.newest(conversation)
+        yield from newest.versions
+        fd = None if newest.whole else self._open(conversation)
+        if fd is not None:
+            try:
+                yield from islice(_backwards(fd), len(newest.versions), None)
+            finally:
                 os.close(fd)
+
+    def newest(self, conversation: ConversationId) -> Newest:
+        """The newest versions; an archive nobody touched is not read again."""
+        path = f"{self._workspace}/{path_of(conversation, FOLDER)}"
+        try:
+            stamp = stamp_of(os.stat(path, follow_symlinks=False))
+        except FileNotFoundError:
+            return Newest()
+        except OSError:
+            stamp = None
+        with self._guard:
+            kept = self._kept.get(conversation)
+        return kept if kept is not None and kept.stamp == stamp else self._read(conversation)
+
+    def _read(self, conversation: ConversationId) -> Newest:
+        fd = self._open(conversation)
+        if fd is None:
+            return Newest()
+        try:
+            stamp = stamp_of(os.fstat(fd))
+            versions = tuple(islice(_backwards(fd), AT_HAND + 1))
+        finally:
+            os.close(fd)
+        newest = Newest(stamp, versions[:AT_HAND], len(versions) <= AT_HAND)
+        with self._guard:
+            self._kept[conversation] = newest
+            self._kept.move_to_end(conversation)
+            if len(self._kept) > _KEPT:
+                self._kept.popitem(last=False)
+        return newest
+
+    def clear(self) -> None:
+        """Keeps nothing of what was read."""
+        with self._guard:
+            self._kept.clear()
 
     def _open(self, conversation: ConversationId) -> int | None:
         where = opened_folder(self._workspace, FOLDER, conversation.lane.user)

@@ -138,10 +138,12 @@ class Backlog:
         self._lost = 0
         self._shelter_fails = False
 
-    async def append(self, conversation: ConversationId, turns: Sequence[Turn]) -> list[Turn]:
+    async def append(
+        self, conversation: ConversationId, turns: Sequence[Turn], write: Write | None = None
+    ) -> list[Turn]:
         """Writes `turns` behind what waits, all in one step; returns what was written, without `turns` if they wait.
 
-        Raises Forgotten, and StoreClosed.
+        `write` is used in the place of the backlog's own. Raises Forgotten, and StoreClosed.
         """
         if not turns:
             return []
@@ -150,7 +152,7 @@ class Backlog:
             while True:
                 waiting = self.turns(conversation)
                 try:
-                    written = await self._attempt(conversation, (*waiting, *turns), generation)
+                    written = await self._attempt(conversation, (*waiting, *turns), generation, write or self._write)
                 except StoreClosed:
                     raise
                 except StoreError as error:
@@ -165,11 +167,13 @@ class Backlog:
                     await self._settle(conversation, waiting)
                 return written
 
-    async def _attempt(self, conversation: ConversationId, turns: Sequence[Turn], generation: int) -> list[Turn]:
+    async def _attempt(
+        self, conversation: ConversationId, turns: Sequence[Turn], generation: int, write: Write
+    ) -> list[Turn]:
         debt = self._debts.get(conversation)
         if debt is not None and isinstance(debt.error, StoreBusy):
             raise debt.error  # each try may take seconds: `retry` makes them
-        return await self._write(conversation, turns, generation)
+        return await write(conversation, turns, generation)
 
     def _lock(self, conversation: ConversationId) -> asyncio.Lock:
         return self._locks.setdefault(conversation, asyncio.Lock())

@@ -1,12 +1,14 @@
 """The one door to what was said: remember turns, see the window, find answers, turn pages."""
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from memory.archive import SummaryArchive
+from memory.archive import Newest, SummaryArchive
 from memory.backlog import Backlog, FilesStatus, NoShelter, Shelter
 from memory.conversation import ConversationId, LaneKey, Role, Turn
 from memory.drafting import Draft, Drafter
@@ -19,17 +21,32 @@ from memory.merged import Merged
 from memory.person import Links, Persons
 from memory.profile import Profile, Profiles
 from memory.reading import Reader
+from memory.recent import Kept, KeptTail
 from memory.redis_link import RedisSettings, RedisStatus
 from memory.short_term import ShortTerm
 from memory.store import ConversationStore, FileInfo
 from memory.summary import Summary, SummarySettings
-from memory.tail import Tails
+from memory.tail import NotKept, Tail, Tails
 from memory.tokens import forget_texts
 from memory.viewing import Viewer, Weigh
 from memory.window import Window, WindowSettings
 from memory.yamlform import forget_items
 
 log = logging.getLogger("sanqiao.memory")
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """What the answer to a question needs, as it was when the question was stored; empty where that was not looked up."""
+
+    kept: Kept | None = None
+    versions: Newest = field(default_factory=Newest)
+    profile: Profile | None = None
+
+    def tail(self) -> Tail:
+        """The newest turns, without a look at the file. Taking more than were kept raises NotKept."""
+        assert self.kept is not None
+        return KeptTail(self.kept)
 
 
 class Memory:
@@ -101,6 +118,28 @@ class Memory:
         """
         return await self._backlog.append(conversation, turns)
 
+    async def ask(self, conversation: ConversationId, question: Turn) -> Ahead:
+        """As `remember`, for a turn that is to be answered; what the answer needs is looked up in the same step.
+
+        Only where nothing is in the way: no Redis, nothing that waits for its file, a question that is new.
+        """
+        if self._short_term is not None:
+            await self.remember(conversation, [question])
+            return Ahead()
+        found: list[Ahead] = []
+
+        def look() -> None:
+            kept, user = self._store.recent.get(conversation), conversation.lane.user
+            if kept is not None and kept.turns and kept.turns[0].id == question.id:
+                with contextlib.suppress(StoreError):
+                    found.append(Ahead(kept, self._archive.newest(conversation), self.profiles.read(user)))
+
+        async def write(conversation: ConversationId, turns: Sequence[Turn], generation: int) -> list[Turn]:
+            return await self._store.append(conversation, turns, generation, look)
+
+        await self._backlog.append(conversation, [question], write)
+        return found[0] if found else Ahead()
+
     async def _write(self, conversation: ConversationId, turns: Sequence[Turn], generation: int) -> list[Turn]:
         if self._short_term is None:
             return await self._store.append(conversation, turns, generation)
@@ -136,6 +175,8 @@ class Memory:
 
     async def _out_of_mind(self, user: str, touched: Sequence[ConversationId]) -> bool:
         """Empties what stands before the files; whether Redis holds nothing any more."""
+        for each in (self._store.recent, self._archive):
+            each.clear()
         forget_items()
         forget_texts()
         return self._short_term is None or await self._short_term.forget_person(user, touched)
@@ -160,13 +201,19 @@ class Memory:
         question: Turn | None,
         room: int,
         weigh: Weigh | None = None,
+        ahead: Ahead | None = None,
     ) -> Window:
         """What the model sees before `question`, which may be in the file already, with turns behind it.
 
         Without a question: what it would see with the next one. `room` is in tokens. With `weigh` the window comes
-        with the summary of what is before it, if there is one and it leaves room for the question.
+        with the summary of what is before it, if there is one and it leaves room for the question. `ahead` is what
+        `ask` gave a moment ago.
         """
-
+        if ahead is not None and ahead.kept is not None:
+            with contextlib.suppress(NotKept):
+                return self._viewer.window(
+                    conversation, settings, question, room, weigh, tails=ahead.tail, versions=ahead.versions.of_epoch
+                )
         owed = self._backlog.turns(conversation)  # before the file is read: what is written meanwhile is seen once
 
         def build(tails: Tails) -> Window:

@@ -8,14 +8,10 @@ from typing import Any, Self
 from zlib import crc32
 
 from memory.conversation import Role, ToolCall, Turn
-from memory.tail import MAX_BYTES, Tail, without_repeats
+from memory.tail import MAX_BYTES, NotKept, Tail, without_repeats
 
 START, UNKNOWN = None, ""
 """What stands for the checksum of the turn before the first one: there is none, or it is not known."""
-
-
-class NotKept(Exception):
-    """The list is too short for the question; the file has the answer."""
 
 
 class Damaged(NotKept):

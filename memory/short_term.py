@@ -18,9 +18,9 @@ from memory.errors import StoreError
 from memory.folder import open_file, opened_folder
 from memory.redis_deletions import Deletions, keys_of
 from memory.redis_link import RedisLink, RedisSettings, RedisStatus
-from memory.redis_list import START, UNKNOWN, Damaged, Listing, NotKept, Stamp, State, chained
+from memory.redis_list import START, UNKNOWN, Damaged, Listing, Stamp, State, chained
 from memory.store import ConversationStore
-from memory.tail import MAX_BYTES, Chunks, Tails, pieces, sound_size
+from memory.tail import MAX_BYTES, Chunks, NotKept, Tails, pieces, sound_size
 from memory.yamlform import write_item
 
 if TYPE_CHECKING:

@@ -17,7 +17,8 @@ from memory.conversation import ConversationId, InvalidId, LaneKey, Role, Turn
 from memory.errors import StoreClosed, StoreError, typed_errors
 from memory.folder import open_file, opened_folder
 from memory.generations import Generations
-from memory.tail import Backwards, read_range, whole
+from memory.recent import Kept, Recent, RecentTail, stamp_of
+from memory.tail import Backwards, Tail, read_range, whole
 
 log = logging.getLogger("sanqiao.memory")
 
@@ -55,7 +56,8 @@ class ConversationStore:
             raise ValueError(f"durability: {durability!r} is none of {', '.join(DURABILITIES)}")
         self._workspace = workspace
         self._durability = durability
-        self.appender = Appender(workspace, sync=durability == "sync")
+        self.recent = Recent()
+        self.appender = Appender(workspace, sync=durability == "sync", recent=self.recent)
         self.generations = generations or Generations()
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="conversation-files")
         self._locks: weakref.WeakValueDictionary[ConversationId, asyncio.Lock] = weakref.WeakValueDictionary()
@@ -75,9 +77,15 @@ class ConversationStore:
     # ---- writing
 
     async def append(
-        self, conversation: ConversationId, turns: Sequence[Turn], generation: int | None = None
+        self,
+        conversation: ConversationId,
+        turns: Sequence[Turn],
+        generation: int | None = None,
+        behind: Callable[[], None] | None = None,
     ) -> list[Turn]:
         """Appends `turns` in one write; returns those that were written, with ordinal and epoch.
+
+        `behind` is run behind the write in the same thread; it must not raise.
 
         Left out are turns whose id is among the file's newest ones. Returns when they are as durable as `durability`
         says: ``sync`` on the disk, ``batch`` within `BATCH` seconds, ``none`` when the system likes. Raises
@@ -90,17 +98,25 @@ class ConversationStore:
         asked = self.generations.now() if generation is None else generation
         lock = self._locks.setdefault(conversation, asyncio.Lock())
         async with lock:
-            written = await self.run(lambda: self._append(conversation, turns, asked))
+            written = await self.run(lambda: self._append(conversation, turns, asked, behind))
         if self._unsynced and not self._closed and (self._syncing is None or self._syncing.done()):
             self._syncing = asyncio.create_task(self._sync_soon())
         return written
 
-    def _append(self, conversation: ConversationId, turns: Sequence[Turn], generation: int) -> list[Turn]:
+    def _append(
+        self,
+        conversation: ConversationId,
+        turns: Sequence[Turn],
+        generation: int,
+        behind: Callable[[], None] | None,
+    ) -> list[Turn]:
         speakers = {turn.user for turn in turns if turn.user}
         with self.generations.writing(generation, conversation.lane.user, *speakers):
             written = self.appender.append(conversation, turns)
         if written and self._durability == "batch":
             self._unsynced.add(conversation)
+        if behind is not None:
+            behind()
         return written
 
     async def _sync_soon(self) -> None:
@@ -127,13 +143,13 @@ class ConversationStore:
 
     # ---- reading, in worker threads
 
-    def backwards(
-        self, conversation: ConversationId, *, before: int | None = None, unlimited: bool = False
-    ) -> Backwards:
+    def backwards(self, conversation: ConversationId, *, before: int | None = None, unlimited: bool = False) -> Tail:
         """The turns, newest first; none if there is no file. Close it (context manager). Raises StoreError.
 
         `before` passes over turns whose ordinal is not below it. `unlimited` reads on to the file's start.
         """
+        if before is None and not unlimited:
+            return RecentTail(self.recent, conversation, self._kept(conversation), lambda: self._open(conversation))
         fd = self._open(conversation)
         try:
             return Backwards(fd, limited=not unlimited, before=before)
@@ -141,6 +157,18 @@ class ConversationStore:
             if fd is not None:
                 os.close(fd)
             raise
+
+    def _kept(self, conversation: ConversationId) -> Kept | None:
+        """What is kept of the file, if that is still the same. By its inode it is the one that was opened safely."""
+        kept = self.recent.get(conversation)
+        if kept is not None:
+            with contextlib.suppress(OSError):
+                if stamp_of(os.stat(self._path(conversation), follow_symlinks=False)) == kept.stamp:
+                    return kept
+        return None
+
+    def _path(self, conversation: ConversationId) -> str:
+        return f"{self._workspace}/{path_of(conversation)}"
 
     def full(self, conversation: ConversationId) -> list[Turn]:
         """Every turn in order, by reading the whole file: for repairs and tests. Raises StoreError."""

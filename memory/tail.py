@@ -156,7 +156,8 @@ def pieces(chunks: Chunks, *, filled: bool, before: int | None = None) -> Iterat
         following = next(source, None)
 
 
-def _answers(turn: Turn) -> bool:
+def answers(turn: Turn) -> bool:
+    """Whether this is the final answer to a question."""
     return turn.role is Role.ASSISTANT and not turn.tool_calls and turn.to is not None
 
 
@@ -178,7 +179,7 @@ class _Recent:
     def count(self, turn: Turn, by: int) -> None:
         for name in {turn.id, *turn.ids} if turn.ids else (turn.id,):
             _count(self._ids, name, by)
-        if turn.to is not None and _answers(turn):
+        if turn.to is not None and answers(turn):
             _count(self._answered, turn.to, by)
 
     def repeated(self, turn: Turn) -> bool:
@@ -242,9 +243,13 @@ def forwards(raw: bytes) -> Iterator[Turn]:
         if position - max(known) > REPEAT_WITHIN:
             yield turn
         seen.update(dict.fromkeys((turn.id, *turn.ids), position))
-        if _answers(turn) and turn.to is not None:
+        if answers(turn) and turn.to is not None:
             answered[turn.to] = position
         position += 1
+
+
+class NotKept(Exception):
+    """What stands before the file does not reach far enough back; the file has the answer."""
 
 
 class Tail(Protocol):
@@ -257,7 +262,7 @@ class Tail(Protocol):
     def __iter__(self) -> Iterator[Turn]: ...
     def __next__(self) -> Turn: ...
     def __enter__(self) -> Self: ...
-    def __exit__(self, *_: object) -> None: ...
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None: ...
 
 
 Tails = Callable[[], Tail]

@@ -23,9 +23,9 @@ from memory.conversation import ConversationId, Turn
 from memory.errors import StoreFull, StoreUnavailable
 from memory.memory import Memory
 from memory.redis_link import RedisLink, RedisSettings, RedisStatus
-from memory.redis_list import Kept, NotKept, State, chained
+from memory.redis_list import Kept, State, chained
 from memory.short_term import LONGEST
-from memory.tail import without_repeats
+from memory.tail import NotKept, without_repeats
 from memory.window import Window, WindowSettings
 from tests.memory.pool import AT, CONVERSATION, OTHER, TURNS, answer, examples, reset, user
 from tests.platforms.redis_server import BadRedis, RedisServer

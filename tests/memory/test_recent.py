@@ -1,0 +1,141 @@
+"""What is kept of a file is what a fresh reader sees, whatever was done to the file, by us or by others."""
+
+import os
+import tempfile
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memory import recent
+from memory.appending import Appender, path_of
+from memory.conversation import ConversationId, Role, Turn
+from memory.recent import Recent
+from memory.store import ConversationStore
+from memory.tail import Backwards
+from memory.yamlform import write_item
+
+ONE = ConversationId.parse("uu3r7qbo6l6i3:feishu:b759cea3338c:0:general-agent")
+AT = "2026-11-30T08:00:00.000+08:00"
+
+
+def question(n: int) -> Turn:
+    return Turn(role=Role.USER, text=f"问{n}", id=f"q{n}", at=AT)
+
+
+def answer(n: int, text: str = "答") -> Turn:
+    return Turn(role=Role.ASSISTANT, text=f"{text}{n}", id=f"{text}{n}", to=f"q{n}", at=AT)
+
+
+def fresh(workspace: Path) -> list[Turn]:
+    """What one sees who reads the file itself."""
+    try:
+        fd = os.open(workspace / path_of(ONE), os.O_RDONLY)
+    except FileNotFoundError:
+        return []
+    with Backwards(fd) as tail:
+        return list(tail)
+
+
+def kept(store: ConversationStore, most: int | None = None) -> list[Turn]:
+    with store.backwards(ONE) as tail:
+        return [turn for _, turn in zip(range(10**6 if most is None else most), tail, strict=False)]
+
+
+STEPS = st.lists(
+    st.sampled_from(["ask", "answer", "again", "reset", "some", "all", "other", "torn", "replaced", "gone", "by hand"]),
+    max_size=25,
+)
+
+
+def touched_by_others(step: str, path: Path, number: int) -> None:
+    data = path.read_bytes()
+    if step == "torn":
+        path.write_bytes(data[:-5])
+    elif step == "replaced":
+        path.with_suffix(".new").write_bytes(data + write_item(question(2000 + number)))
+        path.with_suffix(".new").rename(path)
+    elif step == "gone":
+        path.unlink()
+    else:
+        path.write_bytes(data + "- user: 手写\n".encode())
+
+
+@given(STEPS)
+def test_kept_is_what_a_fresh_reader_sees(steps: list[str]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        workspace = Path(folder)
+        store = ConversationStore(workspace, durability="none")
+        path = workspace / path_of(ONE)
+        n = 0
+        for number, step in enumerate(steps):
+            if step == "ask":
+                n += 1
+                store.appender.append(ONE, [question(n)])
+            elif step == "answer":
+                store.appender.append(ONE, [answer(n)])
+            elif step == "again":
+                store.appender.append(ONE, [answer(n, "另答")])
+            elif step == "reset":
+                store.appender.append(ONE, [Turn(role=Role.RESET, text="new", id=f"r{number}", at=AT)])
+            elif step == "some":
+                assert kept(store, 3) == fresh(workspace)[:3]
+            elif step == "all":
+                assert kept(store) == fresh(workspace)
+            elif step == "other":
+                Appender(workspace, sync=False).append(ONE, [question(1000 + number)])
+            elif path.exists():
+                touched_by_others(step, path, number)
+        assert kept(store) == fresh(workspace)
+        assert kept(store) == fresh(workspace)
+
+
+def test_a_file_nobody_touched_is_not_read_again(tmp_path: Path) -> None:
+    store = ConversationStore(tmp_path, durability="none")
+    for n in range(5):
+        store.appender.append(ONE, [question(n), answer(n)])
+    whole = kept(store)
+    store._open = lambda _: 1 / 0  # type: ignore[method-assign,assignment,return-value]
+    assert kept(store) == whole
+    assert len(whole) == 10
+
+
+def test_a_link_in_the_place_of_the_file_is_not_followed(tmp_path: Path) -> None:
+    """Neither to read nor to write: the elsewhere stays as it is."""
+    store = ConversationStore(tmp_path / "workspace", durability="none")
+    store.appender.append(ONE, [question(1)])
+    kept(store)
+    folder = (tmp_path / "workspace" / path_of(ONE)).parent
+    elsewhere = tmp_path / "elsewhere"
+    folder.rename(elsewhere)
+    other = elsewhere / ONE.file_name
+    content = other.read_bytes()
+    other.with_suffix(".copy").write_bytes(content)
+    other.with_suffix(".copy").rename(other)  # another inode behind the linked folder
+    folder.symlink_to(elsewhere)
+    for work in (lambda: store.appender.append(ONE, [question(2)]), lambda: kept(store)):
+        try:
+            work()
+        except Exception as error:
+            assert "chat-feishu" in str(error)  # noqa: PT017
+        else:
+            raise AssertionError("followed")
+    assert other.read_bytes() == content
+
+
+def test_the_bounds(tmp_path: Path) -> None:
+    some = Recent()
+    turns = [question(n) for n in range(recent.MOST_TURNS + 10)]
+    some.put(ONE, (1, 1, 1, 1), turns, whole=True)
+    found = some.get(ONE)
+    assert found is not None
+    assert (len(found.turns), found.whole) == (recent.MOST_TURNS, False)
+    for n in range(recent.MOST_CONVERSATIONS + 5):
+        some.put(ONE.lane.with_agent(f"agent-{n}"), (1, 1, 1, 1), turns[:1], whole=True)
+    assert len(some._kept) == recent.MOST_CONVERSATIONS
+    large = [Turn(role=Role.USER, text="大" * (recent.MOST_CHARACTERS // 2), id="x", at=AT)]
+    for n in range(3):
+        some.put(ONE.lane.with_agent(f"large-{n}"), (1, 1, 1, 1), large, whole=True)
+    assert some._characters == sum(each.characters for each in some._kept.values()) <= recent.MOST_CHARACTERS
+    some.clear()
+    assert (some._characters, some.get(ONE)) == (0, None)
