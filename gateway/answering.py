@@ -170,7 +170,8 @@ class Answering:
         estimate = _estimated(window, room, len(loop.rounds) + 1, text)
         if completion is None:
             return Answer(text if text.strip() else "", stopped=True, spent=estimate)
-        usage = completion.usage and Usage(completion.usage.prompt_tokens, completion.usage.completion_tokens)
+        told = completion.usage
+        usage = Usage(told.prompt_tokens, told.completion_tokens) if told else None
         context_settings = question.snapshot.context(question.agent, question.entry)
         return Answer(
             text,
