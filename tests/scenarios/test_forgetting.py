@@ -1,14 +1,8 @@
 """/forget and `forget`: nothing of the person is left in any byte of the workspace or of Redis, nobody else notices."""
 
 import asyncio
-import contextlib
-import os
-import random
-import shutil
-import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import redis as redis_client
@@ -17,7 +11,7 @@ from memory.conversation import user_id
 from tests.platforms.feishu_server import FakeFeishu
 from tests.platforms.model_server import ModelServer
 from tests.platforms.redis_server import RedisServer
-from tests.scenarios.gateway import TOKEN, Clock, Inside, Process, held, texts
+from tests.scenarios.gateway import TOKEN, Inside, Process, held, texts
 from tests.scenarios.test_feishu_messages import BOT, bot_known, group
 from tests.waiting import until
 
@@ -201,149 +195,4 @@ async def test_a_kill_in_the_midst_is_made_good_by_asking_again(tmp_path: Path, 
         await asyncio.gather(asking, return_exceptions=True)
         await gateway.start()
         await gateway.chat("u", "/forget")
-        assert await left(gateway, "独角兽") == []
-
-
-# ---- killed between any two steps
-
-KILLS = int(os.environ.get("ROUNDS", "2"))
-SEED = int(os.environ.get("SEED", "0")) or random.SystemRandom().randrange(1, 10**6)
-
-
-class Copies:
-    """Copies of the workspace, each as a kill at that moment leaves it on the disk."""
-
-    def __init__(self, gateway: Inside) -> None:
-        self.made: list[Path] = []
-        self.on = False
-        self._from, self._to = gateway.workspace, gateway.root.parent
-        self._turn = threading.Lock()
-
-    def copy(self) -> None:
-        """Blocking."""
-        if self.on:
-            with self._turn:
-                self.made.append(self._to / str(len(self.made)))
-                shutil.copytree(self._from, self.made[-1] / "workspace", ignore=shutil.ignore_patterns(".lock"))
-
-
-@contextlib.asynccontextmanager
-async def copied(gateway: Inside) -> AsyncIterator[Copies]:
-    """While it is `on`, a copy is made before each step of the database, and before each removal or replacement."""
-    copies, database = Copies(gateway), gateway.app._database
-    run, empty_log = database.run, database.empty_log
-
-    async def copied_run(work: Any) -> Any:
-        if copies.on:
-            await run(lambda db: copies.copy())
-        return await run(work)
-
-    async def copied_empty_log() -> bool:
-        if copies.on:
-            await run(lambda db: copies.copy())
-        return await empty_log()
-
-    def before(step: Callable[..., None]) -> Callable[..., None]:
-        def copied_step(*args: Any, **more: Any) -> None:
-            copies.copy()
-            step(*args, **more)
-
-        return copied_step
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(database, "run", copied_run)
-        patch.setattr(database, "empty_log", copied_empty_log)
-        for name in ("unlink", "rename", "rmdir"):
-            patch.setattr(os, name, before(getattr(os, name)))
-        yield copies
-
-
-@pytest.mark.parametrize("way", ["message", "admin"])
-async def test_killed_anywhere_it_is_finished_by_the_next_start(
-    way: str, tmp_path: Path, model: ModelServer, feishu: FakeFeishu, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """However much later that is; nothing said before is answered or sent then, and whoever asked is told.
-
-    `ROUNDS` is how many of the moments are tried, `SEED` chooses them.
-    """
-    print(f"SEED={SEED} ROUNDS={KILLS}")
-    rng = random.Random(SEED)
-    user = user_id("feishu", feishu.app_id, "ou_zhang")
-    async with Inside(tmp_path / "first", model, feishu=feishu) as gateway, copied(gateway) as copies:
-        await gateway.feishu_says(UNICORN)
-        await gateway.feishu_says("推荐岗位，独角兽公司")
-        await gateway.feishu_says("我的秘密是凤凰", "ou_li")
-        async with held(model, "角") as released:
-            await gateway.feishu_event("独角兽的角")
-            await until(lambda: len(model.requests) == 4)
-            await gateway.feishu_event("还有独角兽的角")
-            put = gateway.app._inbox.marks.put
-
-            async def from_here(*args: Any) -> None:
-                copies.on = True
-                await put(*args)
-
-            monkeypatch.setattr(gateway.app._inbox.marks, "put", from_here)
-            if way == "message":
-                await gateway.feishu_says("/forget", message_id="om_forget")
-                await until(lambda: not holding(gateway.workspace, "ou_zhang"))
-            else:
-                await gateway.app.forget(user)
-            copies.on = False
-            released.set()
-    print(f"{len(copies.made)} moments")
-    asked, told = len(model.requests), len(feishu.sent)
-    # Before the very first one nothing was done yet: a message asks for it all the same, an admin has to do so again.
-    moments = copies.made if way == "message" else copies.made[1:]
-    for root in rng.sample(moments, min(KILLS, len(moments))):
-        after = Inside(root, model, feishu=feishu)
-        after.clock = clock = Clock()
-        clock.ahead = 3600.0 * rng.choice((0, 1, 50))
-        print(root.name, clock.ahead, await asyncio.to_thread(holding, root, "独角兽"))
-        async with after:
-            await until(lambda root=root: not holding(root, "ou_zhang") and not holding(root, user), what=root.name)
-            assert await left(after, "独角兽") == [], root.name
-            assert await left(after, "凤凰"), root.name
-            clock.ahead = 0.0
-            assert await after.feishu_says("我叫什么？") == "我不知道你的名字"
-        assert [request["messages"][-1]["content"] for request in model.requests[asked:]] == ["我叫什么？"]
-        asked = len(model.requests)
-        answers = [each for each in feishu.sent[told:] if "om_forget" in each["path"]]
-        assert not [each for each in answers if "独角兽" in str(each["body"])]
-        told = len(feishu.sent)
-
-
-async def test_who_asked_is_answered_after_the_restart_too(
-    tmp_path: Path, model: ModelServer, feishu: FakeFeishu, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Once, with what was removed; and a channel that is off by then keeps nobody from being forgotten."""
-    async with Inside(tmp_path / "first", model, feishu=feishu) as gateway:
-        await gateway.feishu_says(UNICORN)
-        broken_off, copied = asyncio.Event(), asyncio.Event()
-        forget = gateway.app._memory.forget
-
-        async def held_up(user: str) -> Any:
-            broken_off.set()
-            await copied.wait()
-            return await forget(user)
-
-        monkeypatch.setattr(gateway.app._memory, "forget", held_up)
-        await gateway.feishu_event("/forget", message_id="om_forget")
-        await broken_off.wait()
-        for name in ("on", "off"):
-            await asyncio.to_thread(shutil.copytree, gateway.workspace, tmp_path / name / "workspace")
-        copied.set()
-        await until(lambda: texts(feishu, "om_forget"))
-    feishu.sent.clear()
-    after = Inside(tmp_path / "on", model, feishu=feishu)
-    after.clock = clock = Clock()
-    clock.ahead = 7200.0
-    async with after:
-        await until(lambda: texts(feishu, "om_forget"))
-        await until(lambda: not holding(after.workspace, "ou_zhang"))
-    assert texts(feishu, "om_forget") == ["已删除你的全部资料：1 个会话、1 条收件记录。"]
-    assert len([call for call in feishu.sent if "om_forget" in call["path"]]) == 1
-    off = {"channels": {"feishu": {"enabled": False}}}
-    async with Inside(tmp_path / "off", model, off, feishu=feishu) as gateway:
-        await until(lambda: not holding(gateway.workspace, "ou_zhang"))
         assert await left(gateway, "独角兽") == []
