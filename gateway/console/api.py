@@ -15,6 +15,7 @@ from channels.message import Answered, Delta, Failed, GatewayClosed, Routed, Sho
 from channels.web import BadQuestion, TooManyReaders
 from gateway.console.backend import ConsoleBackend
 from gateway.console.guard import json_response, refusal
+from gateway.console.templating import page, wants_fragment
 from gateway.conversation_index import BadCursor
 from gateway.server import Handler
 from memory.conversation import CHANNELS, PERSON, ConversationId, InvalidId, Turn
@@ -43,15 +44,24 @@ class BadRequest(Exception):
 
 
 @web.middleware
-async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Turns BadRequest into its answer."""
+async def errors_told(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Turns BadRequest, and what cannot be read at the moment, into an answer: JSON below /api, a page elsewhere."""
     try:
         return await handler(request)
     except BadRequest as error:
-        return refusal(request, error.status, error.message)
+        return await _told(request, error.status, error.message)
     except StoreError as error:
         logger.error("files_not_read reason=%s", error)
-        return refusal(request, 503, str(error))
+        return await _told(request, 503, str(error))
+    except sqlite3.Error as error:
+        logger.error("database_not_read error=%s", error)
+        return await _told(request, 503, "数据库暂时读不出；请检查磁盘，再看网关的日志")
+
+
+async def _told(request: web.Request, status: int, message: str) -> web.StreamResponse:
+    if request.path.startswith("/api/") or wants_fragment(request):
+        return refusal(request, status, message)
+    return await page("error.html", status, here="", message=message)
 
 
 async def json_body(request: web.Request, fields: tuple[str, ...]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ import time
 
 from aiohttp import web
 
-from gateway.console.api import HEARTBEAT_SECONDS, Api, errors_as_json
+from gateway.console.api import HEARTBEAT_SECONDS, Api, errors_told
 from gateway.console.auth import ONCE_SECONDS, Clock, Logins
 from gateway.console.backend import ConsoleBackend
 from gateway.console.guard import Guard, harden
@@ -40,7 +40,7 @@ class Console:
     ) -> None:
         self._logins = Logins(token, clock=clock)
         guard = Guard(self._logins, host, trusted_proxies)
-        self._app = new_application(max_body, [guard.middleware, errors_as_json])
+        self._app = new_application(max_body, [guard.middleware, errors_told])
         self._app.on_response_prepare.append(harden)
         Api(backend, heartbeat=heartbeat).add_to(self._app)
         TraceApi(backend).add_to(self._app)

@@ -55,6 +55,11 @@ class Watched:
         SHOTS.mkdir(exist_ok=True)
         await self.page.screenshot(path=SHOTS / f"{name}.png", full_page=whole)
 
+    async def settled(self) -> None:
+        await self.page.wait_for_function(
+            "document.readyState === 'complete' && !document.querySelector('.htmx-request, [hx-trigger=load]:empty')"
+        )
+
     async def fits(self) -> None:
         wide = await self.page.evaluate("document.documentElement.scrollWidth - innerWidth")
         assert wide <= 0, f"{wide} px too wide"
