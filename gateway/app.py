@@ -185,6 +185,7 @@ class App:
             self._traces.run(),
             self._metrics.watch_loop(),
             self._watch_workspace(),
+            self._watch_links(),
             *map(self._run_channel, self._channels.values()),
         ]
         self._background = [self._spawn(work) for work in background]
@@ -269,6 +270,16 @@ class App:
                 log.info("workspace back path=%s", self._workspace)
                 self._pipeline.intake.open()
             self._lost = lost
+
+    async def _watch_links(self) -> None:
+        """Takes over what admins write into persons' files about who is who; at most a fiftieth of the time."""
+        while True:
+            began = time.monotonic()
+            try:
+                await self._memory.read_links()
+            except Exception as error:  # border of a background task
+                log_failure(log, "links not read", error)
+            await asyncio.sleep(max(_LOOK_SECONDS, 49 * (time.monotonic() - began)))
 
     async def _keep_writing(self) -> None:
         """Writes into conversation files what they could not take before."""

@@ -11,6 +11,7 @@ from gateway.conversation_index import ConversationIndex
 from gateway.forgetting import Forgetting
 from gateway.inbox import Stored
 from gateway.lane_states import LaneStates
+from gateway.linking import Linking
 from gateway.renamed import conversation_with
 from gateway.router import LaneState
 from gateway.snapshot import Snapshot
@@ -37,6 +38,7 @@ class CommandRunner:
         *,
         stop_answer: Callable[[LaneKey], bool],
         forgetting: Forgetting,
+        linking: Linking,
         clock: Callable[[], float],
     ) -> None:
         self._memory = memory
@@ -44,6 +46,7 @@ class CommandRunner:
         self._index = index
         self._stop_answer = stop_answer
         self._forgetting = forgetting
+        self._linking = linking
         self._clock = clock
 
     async def run(self, command: Command, stored: Stored, snapshot: Snapshot) -> str:
@@ -61,8 +64,7 @@ class CommandRunner:
             case "stop":
                 return texts.get("stopped" if self._stop_answer(message.lane) else "nothing-to-stop")
             case "whoami":
-                channel = message.lane.channel
-                return texts.get("whoami", user=message.user, platform_user=message.platform_user, channel=channel)
+                return self._whoami(message, snapshot)
             case "status":
                 return await self._status(message, snapshot)
             case "history":
@@ -70,8 +72,21 @@ class CommandRunner:
             case "forget":
                 removed = await self._forgetting.forget(message.user, keep=stored)
                 return texts.get("forgotten", removed=removed) if removed else texts.get("forgotten-nothing")
+            case "link":
+                return await self._linking.link(command.argument, stored, texts)
+            case "unlink":
+                return await self._linking.unlink(stored, texts)
             case _:
                 return texts.get("unknown-command", command=command.argument)
+
+    def _whoami(self, message: InboundMessage, snapshot: Snapshot) -> str:
+        """Who the sender is; in direct chats with the accounts linked to this one."""
+        said = {"user": message.user, "platform_user": message.platform_user, "channel": message.lane.channel}
+        text = snapshot.texts.get("whoami", **said)
+        others = self._memory.persons.links.ids_of(message.user)[1:]
+        if others and not message.lane.group:
+            text += "\n" + snapshot.texts.get("whoami-linked", others="、".join(others))
+        return text
 
     def _agents(self, snapshot: Snapshot) -> str:
         lines = "\n".join(f"· {agent.name}：{agent.settings.description}" for agent in snapshot.agents)

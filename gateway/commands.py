@@ -18,10 +18,13 @@ _NAMES = {
     "whoami": ("whoami", "我的标识"),
     "history": ("history", "历史", "历史记录"),
     "forget": ("forget", "忘记我", "删除我的数据"),
+    "link": ("link", "关联账号", "绑定账号"),
+    "unlink": ("unlink", "取消关联", "解除关联"),
 }
 _BY_WORD = {word: name for name, words in _NAMES.items() for word in words}
 _BARE = {word: name for word, name in _BY_WORD.items() if not word.isascii()}
 _WITH_ARGUMENT = {"agent"}
+_CODE = regex.compile(r"[A-Za-z0-9-]{10,12}")  # 关联账号 怎么弄 is talk
 _EDGES = regex.compile(r"^[\p{Z}\p{C}]+|[\p{Z}\p{C}]+$")
 _END = regex.compile(r"[。.．!！~～…]+$")
 _BLANK_AFTER_SLASH = regex.compile(r"^[/／]\s+(?=\S+$)")
@@ -73,6 +76,6 @@ def _parsed(text: str) -> Command | None:
     if spaced:
         name = _BARE.get(spaced[1])
         argument = spaced[2] or ""
-        if name and (not argument or name in _WITH_ARGUMENT):
+        if name and (not argument or name in _WITH_ARGUMENT or (name == "link" and _CODE.fullmatch(argument))):
             return Command(name, argument)
     return None

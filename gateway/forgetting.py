@@ -40,8 +40,11 @@ class Records:
         self._left_marked: set[str] = set()
 
     async def ids_of(self, user: str) -> tuple[str, ...]:
-        """All ids of the person with this one. Accounts are not linked yet, so there is no other."""
-        return (user,)
+        """All ids of the person with this one, which is the last: broken off, asking again for it finds the rest.
+
+        Raises StoreError.
+        """
+        return (await self._memory.read_links()).ids_of(user)[::-1]
 
     async def remove(
         self, user: str, keep: Stored | None = None, then: Sequence[str] = ()
@@ -130,6 +133,7 @@ class Forgetting:
         self._channels = channels
         self._text = text
         self._under_way: dict[str, asyncio.Event] = {}
+        self._beginning = asyncio.Lock()
 
     async def settled(self, user: str) -> None:
         """Waits while this person is being forgotten.
@@ -150,21 +154,36 @@ class Forgetting:
         removes the rest.
         """
         removed = Removed()
-        ids = await self._records.ids_of(user)
-        for place, each in enumerate(ids, 1):
-            async with self._alone(each):
+        async with self._alone(user) as ids:
+            for place, each in enumerate(ids, 1):
                 removed += await self._forget(each, keep, ids[place:])
+            if len(ids) > 1:
+                await self._records.ids_of(user)  # reads the links anew: who comes back is new, and alone
         log.info("forgotten user=%s conversations=%d messages=%d", user, removed.conversations, removed.messages)
         return removed
 
     @contextlib.asynccontextmanager
-    async def _alone(self, user: str) -> AsyncIterator[None]:
-        await self._others_done(user)
-        done = self._under_way[user] = asyncio.Event()
-        try:
+    async def held_off(self) -> AsyncIterator[None]:
+        """Meanwhile nobody is being forgotten: who is linked to whom may be changed."""
+        async with self._beginning:
+            while self._under_way:
+                await next(iter(self._under_way.values())).wait()
             yield
+
+    @contextlib.asynccontextmanager
+    async def _alone(self, user: str) -> AsyncIterator[Sequence[str]]:
+        """Keeps the person's accounts to this forgetting; all ids of theirs, in the order in which they are to go."""
+        done = asyncio.Event()
+        async with self._beginning:
+            ids = await self._records.ids_of(user)
+            for each in ids:
+                await self._others_done(each)
+            self._under_way |= dict.fromkeys(ids, done)
+        try:
+            yield ids
         finally:
-            del self._under_way[user]
+            for each in ids:
+                del self._under_way[each]
             done.set()
 
     async def _forget(self, user: str, keep: Stored | None, then: Sequence[str]) -> Removed:

@@ -13,8 +13,10 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 
 from channels.message import InboundMessage, Notice
+from gateway import link_codes
 from gateway.commands import parse
 from gateway.database import Database
+from gateway.link_codes import LinkCodes
 from gateway.marks import SCHEMA as MARKS
 from gateway.marks import Marks, guard, keep_guards, remove_mark, was_forgotten
 from gateway.parts import SCHEMA as PARTS
@@ -44,7 +46,7 @@ CREATE TABLE IF NOT EXISTS lanes (
 ) WITHOUT ROWID;
 """
 
-SCHEMA = MESSAGES + PARTS + MARKS
+SCHEMA = MESSAGES + PARTS + MARKS + link_codes.SCHEMA
 """All tables of the inbox."""
 
 
@@ -160,6 +162,7 @@ class Inbox:
     def __init__(self, database: Database) -> None:
         self._database = database
         self.marks = Marks(database)
+        self.link_codes = LinkCodes(database)
 
     async def accept(self, message: InboundMessage, now: float) -> Stored | Duplicate:
         """Claims and stores a message in one step; a second claim changes nothing."""
@@ -389,6 +392,7 @@ class Inbox:
             db.executemany("DELETE FROM messages WHERE seq = ?", [(row["seq"],) for row in gone])
             db.execute("UPDATE messages SET user = '' WHERE seq = ?", (kept,))
             db.execute("DELETE FROM lanes WHERE lane >= ? AND lane < ?", (f"{user}:", f"{user};"))
+            link_codes.forget(db, user)
             remove_mark(db, user)
             waiting = [row for row in gone if row["state"] in (State.ACCEPTED, State.TAKEN)]
             return sum(row["user"] != "" for row in gone), [_stored(row) for row in waiting if _read(row) is not None]

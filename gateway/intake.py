@@ -28,8 +28,8 @@ Spawn = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
 class Intake:
     """What channels hand messages to.
 
-    `settled` waits while a person is being forgotten, `generations` tell whether one was; `put` and `refill` are the
-    lanes'.
+    `settled` waits while a person is being forgotten, `generations` tell whether one was; `person` gives the account by
+    which all of a person's are counted; `put` and `refill` are the lanes'.
     """
 
     def __init__(
@@ -38,6 +38,7 @@ class Intake:
         snapshots: Snapshots,
         *,
         settled: Callable[[str], Awaitable[None]],
+        person: Callable[[str], str],
         generations: Generations,
         put: Callable[[Waiting], None],
         refill: Callable[[LaneKey], None],
@@ -48,6 +49,7 @@ class Intake:
         self._inbox = inbox
         self._snapshots = snapshots
         self._settled = settled
+        self._person = person
         self._generations = generations
         self._put = put
         self._refill = refill
@@ -120,7 +122,7 @@ class Intake:
         if refused_by_policy(message, snapshot.entry(message.entry)):
             return Waiting(stored, refusal="refused-dm")
         per_minute = snapshot.settings.limits.messages_per_minute
-        if fresh and not self._rate.allows(message.user, per_minute, stored.accepted_at):
+        if fresh and not self._rate.allows(self._person(message.user), per_minute, stored.accepted_at):
             return Waiting(stored, refusal=RATE_LIMITED)
         if message.notice:
             return Waiting(stored, refusal=message.notice)

@@ -25,6 +25,7 @@ from gateway.intake import Intake, Spawn
 from gateway.lane_states import LaneStates
 from gateway.lanes import RATE_LIMITED, Lanes, Waiting, Work
 from gateway.limits import OncePerMinute
+from gateway.linking import Linking
 from gateway.logs import log_failure
 from gateway.outbox import Outbox
 from gateway.renamed import conversation_with
@@ -78,6 +79,7 @@ class Pipeline:
             inbox,
             snapshots,
             settled=self._settled,
+            person=memory.persons.of,
             generations=memory.generations,
             put=self._put,
             refill=self._refill,
@@ -104,7 +106,13 @@ class Pipeline:
             text=self._text,
         )
         self._commands = CommandRunner(
-            memory, self._states, index, stop_answer=self.stop_answer, forgetting=self.forgetting, clock=clock
+            memory,
+            self._states,
+            index,
+            stop_answer=self.stop_answer,
+            forgetting=self.forgetting,
+            linking=Linking(memory, inbox.link_codes, self.forgetting, clock),
+            clock=clock,
         )
 
     async def _settled(self, user: str) -> None:

@@ -43,6 +43,7 @@ DEFAULTS: Mapping[str, str] = {
         "/history 查看最近的对话\n"
         "/status 查看当前状态\n"
         "/whoami 查看我的标识\n"
+        "/link 把我的另一个账号关联过来，/unlink 取消关联\n"
         "/forget 立即删除我的全部资料"
     ),
     "unknown-command": "没有「{command}」这个命令。发送 /help 查看可用的命令。",
@@ -56,6 +57,23 @@ DEFAULTS: Mapping[str, str] = {
     "nothing-to-stop": "现在没有正在进行的回答。",
     "status": "当前智能体：{agent}\n选择原因：{reason}\n本次对话：{turns} 条\n模型：{model}",
     "whoami": "你的标识：{user}\n平台账号：{platform_user}\n渠道：{channel}",
+    "whoami-linked": "已关联的其他账号：{others}",
+    "link-code": (
+        "你的关联代码：{code}\n"
+        "{minutes} 分钟内，用你的另一个账号私聊我，发送「/link {code}」。\n"
+        "关联之后，两边共用个人资料和发送频率，互相查得到私聊的内容，/forget 会一并删除。代码只能用一次，请不要告诉别人。"
+    ),
+    "link-done": (
+        "已关联：两个账号现在算同一个人，共用个人资料，互相查得到私聊的内容，/forget 会一并删除。"
+        "如果另一个账号不是你的，请立即发送 /unlink。"
+    ),
+    "link-already": "这两个账号已经关联。",
+    "link-self": "这个代码是给这个账号的，请用你的另一个账号发送它。",
+    "link-wrong": "代码不对、已经用过，或者过了时间。请在另一个账号发送 /link，取一个新的。",
+    "link-too-often": "试的次数太多，请稍等一分钟再试。",
+    "link-direct-only": "关联账号只能在私聊里进行。发到群里的代码已经作废，请私聊我，重新发送 /link。",
+    "unlink-done": "已取消关联：这个账号不再和你的其他账号共用资料。",
+    "unlink-nothing": "这个账号没有关联其他账号。",
     "history": "最近的对话：\n{history}",
     "history-empty": "还没有对话记录。",
     "forgotten": "已删除你的全部资料：{removed}。",

@@ -7,7 +7,7 @@ from datetime import datetime
 from agents.tool_loop import Round
 from agents.tools.jobs import JobBoard
 from agents.tools.tool import CallContext, Passage
-from gateway.conversation_index import ConversationIndex
+from gateway.conversation_index import ConversationIndex, ConversationItem
 from gateway.snapshot import Snapshot
 from memory.conversation import ConversationId, Role, Turn
 from memory.memory import Memory
@@ -49,20 +49,16 @@ class Desk:
 
 @dataclass(frozen=True, slots=True)
 class PastTurns:
-    """What a person said in other direct chats (see agents.tools.tool.Past)."""
+    """What a person said in other direct chats, on whichever of their accounts (see agents.tools.tool.Past)."""
 
     memory: Memory
     index: ConversationIndex
 
     async def others(self, conversation: ConversationId) -> Sequence[Passage]:
         """Of the newest `_CONVERSATIONS`, the newest `_TURNS` each. Raises StoreError."""
-        user = conversation.lane.user
-        page = await self.index.page(channel=None, user=user, q=None, before=None, limit=_CONVERSATIONS)
         found: list[Passage] = []
-        for item in page.items:
-            other = item.id
-            # The page finds parts of ids too; groups and this conversation are none of what may be recalled.
-            if other == conversation or other.lane.group or other.lane.user != user:
+        for other in await self._conversations(conversation.lane.user):
+            if other == conversation or other.lane.group:  # none of what may be recalled
                 continue
             turns = await self.memory.history(other, None, _TURNS)
             for turn in reversed(turns):
@@ -71,6 +67,14 @@ class PastTurns:
                 if turn.role in _SPEAKERS and turn.text.strip():
                     found.append(Passage(turn.at, _SPEAKERS[turn.role], turn.text))
         return sorted(found, key=lambda each: each.at, reverse=True)
+
+    async def _conversations(self, user: str) -> Sequence[ConversationId]:
+        """The newest of a person, on whichever account."""
+        items: list[ConversationItem] = []
+        for each in self.memory.persons.links.ids_of(user):
+            items += (await self.index.page(user=each, limit=_CONVERSATIONS)).items
+        newest = sorted(items, key=lambda item: item.last or "", reverse=True)
+        return [item.id for item in newest[:_CONVERSATIONS]]
 
 
 def rounds_of(turns: Sequence[Turn]) -> tuple[Round, ...]:
