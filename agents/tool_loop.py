@@ -213,8 +213,7 @@ class ToolLoop:
 
 def spec_tokens(tools: Iterable[Tool]) -> int:
     """Tokens that offering these tools adds to a request."""
-    specs = [tool.spec for tool in tools]
-    return sum(message_tokens(f"{each.name} {each.description} {each.parameters}") for each in specs)
+    return sum(tool.tokens for tool in tools)
 
 
 def _parsed(arguments: str) -> dict[str, object] | None:

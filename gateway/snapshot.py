@@ -1,6 +1,7 @@
 """One configuration, ready for use: what is derived from the settings once, when they change."""
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -21,6 +22,12 @@ from gateway.settings import Settings
 from gateway.texts import Texts
 from memory.context import ContextSettings
 from memory.masking import Masking
+
+log = logging.getLogger("sanqiao.mcp")
+
+MOST_TOOLS = 128
+"""The most tools of one request, at OpenAI."""
+_SHARE_OF_REMOTE = 4  # a quarter of the model's context
 
 Remote = Callable[[Sequence[Grant], Iterable[str]], tuple[Tool, ...]]
 """Gives the tools of MCP servers that grants cover at this moment, none under a name that is taken."""
@@ -43,6 +50,7 @@ class Snapshot:
         self._tools = {name: load_tools(each.tools) for name, each in settings.agents.items()}
         self._grants = {name: grants_of(each.tools) for name, each in settings.agents.items()}
         self._remote = remote
+        self._told_of: set[str] = set()
 
     @cached_property
     def rules(self) -> dict[str, Intents]:
@@ -94,7 +102,26 @@ class Snapshot:
         grants = self._grants[agent.name]
         if self._remote is None or not grants:
             return own
-        return own + self._remote(grants, [tool.name for tool in self._tools[agent.name]])
+        return own + self._that_fit(agent, own, self._remote(grants, [tool.name for tool in self._tools[agent.name]]))
+
+    def _that_fit(self, agent: Agent, own: Sequence[Tool], remote: Sequence[Tool]) -> tuple[Tool, ...]:
+        """The first of the remote tools, as far as they leave room for what is asked; says once what is left out."""
+        left = self.model(agent).settings.context_tokens // _SHARE_OF_REMOTE
+        fitting: list[Tool] = []
+        for tool in remote[: max(MOST_TOOLS - len(own), 0)]:
+            left -= tool.tokens
+            if left < 0:
+                break
+            fitting.append(tool)
+        if len(fitting) < len(remote) and agent.name not in self._told_of:
+            self._told_of.add(agent.name)
+            log.warning(
+                "mcp.left_out agent=%s tools=%d offered=%d 放不下；请在智能体的 tools 里逐个选用，或加大 context-tokens",
+                agent.name,
+                len(remote) - len(fitting),
+                len(fitting),
+            )
+        return tuple(fitting)
 
     def model(self, agent: Agent) -> ModelClient:
         """The model this agent asks."""

@@ -152,7 +152,8 @@ class McpServer:
     @asynccontextmanager
     async def _within(self, seconds: float) -> AsyncIterator[None]:
         """Raises TimeoutError after so many seconds, or when it is to stop."""
-        async with asyncio.timeout(seconds) as self._patience:
+        async with asyncio.timeout(seconds) as patience:
+            self._patience = patience
             try:
                 yield
             finally:

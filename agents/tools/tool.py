@@ -14,6 +14,7 @@ from agents.model import ToolSpec
 from agents.tools.jobs import JobBoard
 from memory.conversation import ConversationId
 from memory.profile import Profiles
+from memory.tokens import message_tokens
 
 Arguments = Mapping[str, object]
 """A call's arguments as the model wrote them, parsed; a tool takes nothing about them for granted."""
@@ -82,6 +83,11 @@ class Tool:
     def spec(self) -> ToolSpec:
         """What the model is told of it."""
         return ToolSpec(self.name, self.description, json.dumps(self.parameters, ensure_ascii=False))
+
+    @cached_property
+    def tokens(self) -> int:
+        """About how many tokens offering it adds to a request."""
+        return message_tokens(f"{self.spec.name} {self.spec.description} {self.spec.parameters}")
 
 
 async def in_thread(work: Callable[[], object], name: str) -> object:

@@ -105,6 +105,19 @@ async def test_a_server_that_is_dead_or_mute_delays_no_start_and_no_answer(tmp_p
     await ended(tmp_path / "mute")
 
 
+async def test_more_tools_than_a_model_can_be_told_of(
+    tmp_path: Path, model: ModelServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    over = servers(p=program(tmp_path / "p", "many")) | {"models": {"main": {"context-tokens": 4000}}}
+    async with Inside(tmp_path, model, over, agents={JOB: {"tools": ["current_time", "mcp:p/*"]}}) as gateway:
+        await up(gateway, "p")
+        for _ in range(2):
+            assert (await gateway.chat("u", "你好", agent=JOB)).text == "答复：你好"
+        assert 5 < len(offered(model)) < 60
+        assert "current_time" in offered(model)
+    assert [record.message.split()[0] for record in caplog.records].count("mcp.left_out") == 1
+
+
 async def test_servers_follow_the_config(tmp_path: Path, model: ModelServer) -> None:
     async with Inside(tmp_path, model) as gateway:
         assert (await gateway.get("/api/status"))[1]["mcp"] == {}
