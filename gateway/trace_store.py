@@ -6,6 +6,7 @@ The file is its own (``trace.db``), so that losing it harms nothing. All functio
 import functools
 import hashlib
 import json
+import math
 import sqlite3
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -35,6 +36,8 @@ _MOST_STEPS = 256 * 1024
 """The most bytes of one trace's steps: a message that is delivered for ever must not fill the file."""
 _MOST_DROPS = 200
 _AT_ONCE = 500
+_ROOM = 0.05
+"""The share that is deleted beyond what is too much, so that it is not counted with each batch."""
 _FRAME_SLACK = 3600.0
 
 SCHEMA = """
@@ -126,7 +129,7 @@ class Gathered:
 
 def write(db: sqlite3.Connection, gathered: Iterable[Gathered]) -> None:
     """Adds a batch."""
-    db.executemany(_UPSERT, [_row(db, each) for each in gathered])
+    db.executemany(_UPSERT, [_row(db, each) for each in gathered if each.steps])
 
 
 def _row(db: sqlite3.Connection, each: Gathered) -> tuple[object, ...]:
@@ -136,23 +139,27 @@ def _row(db: sqlite3.Connection, each: Gathered) -> tuple[object, ...]:
         if asked is not None:
             line["window"] = _seen(db, asked, each.lane.partition(":")[0], at)
         lines.append(json.dumps(line, ensure_ascii=False, separators=(",", ":")))
-    steps = "\n".join((*lines, ""))
     return (
         each.id,
         each.steps[0][1],
         each.steps[-1][1],
         each.outcome or "",
-        each.message,
+        _storable(each.message),
         each.entry,
         each.channel,
         each.user,
-        each.platform_user,
+        _storable(each.platform_user),
         each.lane,
         each.conversation,
-        each.reason,
-        each.text,
-        steps.encode("utf-8", "replace").decode(),
+        _storable(each.reason),
+        _storable(each.text),
+        _storable("\n".join((*lines, ""))),
     )
+
+
+def _storable(text: str) -> str:
+    """Half an emoji cannot be stored."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 def _seen(db: sqlite3.Connection, asked: Asked, owner: str, at: float) -> dict[str, object]:
@@ -261,7 +268,7 @@ def _in_conversation(conversation: str) -> tuple[Any, ...]:
 def get(db: sqlite3.Connection, id_: str) -> Trace | None:
     """One trace with its steps."""
     row = db.execute("SELECT * FROM traces WHERE id = ?", (id_,)).fetchone()
-    return _trace(row, tuple(_step(line) for line in row["steps"].splitlines())) if row else None
+    return _trace(row, tuple(_step(line) for line in row["steps"].split("\n") if line)) if row else None
 
 
 def frame(db: sqlite3.Connection, id_: str) -> Frame | None:
@@ -318,15 +325,18 @@ def _window(kept: dict[str, Any]) -> SeenWindow:
 # ---- bounds
 
 
-def shrink(db: sqlite3.Connection, most_bytes: int, at_least: int) -> int:
-    """Deletes the oldest where more than `most_bytes` are in use: `at_least` so many at a time; how many it were."""
+def shrink(db: sqlite3.Connection, most_bytes: int) -> int:
+    """Deletes the oldest where more than `most_bytes` are in use, and some more to have room; how many it were."""
     (pages,), (free,), (size,) = (
         db.execute(f"PRAGMA {name}").fetchone() for name in ("page_count", "freelist_count", "page_size")
     )
-    if (pages - free) * size <= most_bytes:
+    used = (pages - free) * size
+    if used <= most_bytes:
         return 0
+    (count,) = db.execute("SELECT COUNT(*) FROM traces").fetchone()
+    share = 1 - most_bytes / used + _ROOM
     gone = db.execute(
-        "DELETE FROM traces WHERE seq IN (SELECT seq FROM traces ORDER BY seq LIMIT ?)", (max(at_least, _AT_ONCE),)
+        "DELETE FROM traces WHERE seq IN (SELECT seq FROM traces ORDER BY seq LIMIT ?)", (math.ceil(count * share),)
     ).rowcount
     _drop_frames(db)
     return gone

@@ -187,7 +187,7 @@ class Traces:
         def work(db: sqlite3.Connection) -> None:
             trace_store.write(db, gathered.values())
             trace_store.write_rejected(db, rejected)
-            trace_store.shrink(db, most, 2 * len(gathered))
+            trace_store.shrink(db, most)
 
         try:
             await self._database.run(work)
