@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 
 from channels.message import InboundMessage, Notice
-from gateway import link_codes
+from gateway import link_codes, token_use
 from gateway.commands import parse
 from gateway.database import Database
 from gateway.link_codes import LinkCodes
@@ -22,6 +22,7 @@ from gateway.marks import Marks, guard, keep_guards, remove_mark, was_forgotten
 from gateway.parts import SCHEMA as PARTS
 from gateway.parts import blank, drop_waiting, insert_parts
 from gateway.router import LaneState
+from gateway.token_use import Spent
 from memory.conversation import ConversationId, LaneKey
 
 log = logging.getLogger("sanqiao.inbox")
@@ -46,7 +47,7 @@ CREATE TABLE IF NOT EXISTS lanes (
 ) WITHOUT ROWID;
 """
 
-SCHEMA = MESSAGES + PARTS + MARKS + link_codes.SCHEMA
+SCHEMA = MESSAGES + PARTS + MARKS + token_use.SCHEMA + link_codes.SCHEMA
 """All tables of the inbox."""
 
 
@@ -198,9 +199,16 @@ class Inbox:
         await self._database.run(work)
 
     async def finish(
-        self, group: Group, state: State, parts: Sequence[str], now: float, lane: LaneState | None = None
+        self,
+        group: Group,
+        state: State,
+        parts: Sequence[str],
+        now: float,
+        lane: LaneState | None = None,
+        *,
+        spent: Spent | None = None,
     ) -> None:
-        """The group has its answer: its state, the parts to send and what the lane remembers, in one step.
+        """The group has its answer: its state, the parts to send, what the lane remembers, what it took, in one step.
 
         Nothing of it where the group is gone: its person was forgotten meanwhile.
         """
@@ -219,6 +227,8 @@ class Inbox:
             insert_parts(db, group.turn, key, parts)
             if lane is not None:
                 _set_lane_state(db, key, lane)
+            if spent is not None:
+                token_use.add(db, spent)
             return not parts and blank(db, group.turn)
 
         if await self._database.run(work):
@@ -343,6 +353,10 @@ class Inbox:
 
         return await self._database.run(work)
 
+    async def tokens_used(self, accounts: Sequence[str], day: str) -> int:
+        """How many tokens the answers to these accounts of one person took on that day (``2026-11-30``)."""
+        return await self._database.run(lambda db: token_use.used(db, accounts, day))
+
     async def oldest(self) -> float | None:
         """When the oldest message was accepted that is not answered yet; None where none waits."""
         query = "SELECT MIN(accepted_at) FROM messages WHERE state IN ('accepted', 'taken')"
@@ -371,6 +385,7 @@ class Inbox:
             )
             db.execute("DELETE FROM parts WHERE turn NOT IN (SELECT turn FROM messages WHERE turn IS NOT NULL)")
             db.execute("DELETE FROM forgotten WHERE at < ?", (before,))
+            token_use.purge(db, before)
             return rows.rowcount
 
         return await self._database.run(work)
@@ -392,6 +407,7 @@ class Inbox:
             db.executemany("DELETE FROM messages WHERE seq = ?", [(row["seq"],) for row in gone])
             db.execute("UPDATE messages SET user = '' WHERE seq = ?", (kept,))
             db.execute("DELETE FROM lanes WHERE lane >= ? AND lane < ?", (f"{user}:", f"{user};"))
+            token_use.forget(db, user)
             link_codes.forget(db, user)
             remove_mark(db, user)
             waiting = [row for row in gone if row["state"] in (State.ACCEPTED, State.TAKEN)]

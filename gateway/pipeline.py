@@ -24,7 +24,7 @@ from gateway.inbox import Group, Inbox, State, Stored
 from gateway.intake import Intake, Spawn
 from gateway.lane_states import LaneStates
 from gateway.lanes import RATE_LIMITED, Lanes, Waiting, Work
-from gateway.limits import OncePerMinute
+from gateway.limits import DAILY_LIMIT, OncePerMinute
 from gateway.linking import Linking
 from gateway.logs import log_failure
 from gateway.outbox import Outbox
@@ -32,6 +32,7 @@ from gateway.renamed import conversation_with
 from gateway.router import LaneState
 from gateway.snapshot import Snapshots
 from gateway.summaries import Occasion, Summaries
+from gateway.token_use import Spent
 from gateway.tool_calls import Desk
 from gateway.trace import Fact, Kind, Note, follow, id_of, untraced
 from memory.conversation import LaneKey
@@ -142,6 +143,8 @@ class Pipeline:
                 text = await self._commands.run(work.command, work.group.newest, self._snapshots.now())
                 await self._finish(work.group, State.COMMAND, text, Answered(text))
             else:
+            elif await self._used_up(work.group):
+                await self._refuse(work.group, DAILY_LIMIT)
                 await self._answer(work.group)
         except Exception as error:  # border of one turn: the user is told, the lane goes on
             log_failure(log, f"turn failed lane={work.group.newest.message.lane} turn={work.group.turn}", error)
@@ -151,6 +154,15 @@ class Pipeline:
         """Tells the user. Raises sqlite3.Error while nothing can be recorded and the message is not too old.
 
         The lane then tries the whole turn again: what was said stays unanswered no longer than the disk is full.
+    async def _used_up(self, group: Group) -> bool:
+        """Whether this person's tokens of today are used up; what was begun before a restart is answered all the same."""
+        snapshot = self._snapshots.now()
+        limit = snapshot.settings.limits.tokens_per_day
+        if not limit or group.rerun:
+            return False
+        accounts = self._memory.persons.links.ids_of(group.newest.message.user)
+        return await self._inbox.tokens_used(accounts, snapshot.day(self._clock())) >= limit
+
         """
         try:
             await self._fail(group, "failed", error=type(error).__name__)
@@ -166,7 +178,9 @@ class Pipeline:
         """A fixed answer instead of a model's; refusals of a flood are told once a minute."""
         message, snapshot = group.newest.message, self._snapshots.now()
         text = snapshot.texts.get(name)
-        silent = name in (RATE_LIMITED, "refused-dm") and not self._told.allows(message.user, self._clock())
+        silent = name in (RATE_LIMITED, DAILY_LIMIT, "refused-dm") and not self._told.allows(
+            message.user, self._clock()
+        )
         log.info("refused lane=%s reason=%s told=%s", message.lane, name, not silent)
         self._note(message, Kind.REFUSED, reason=name, told=not silent)
         await self._finish(group, State.REFUSED, "" if silent else text, Failed(text))
@@ -242,7 +256,11 @@ class Pipeline:
         text = answer.text or question.snapshot.texts.get("stopped")
         answered = Answered(text, question.conversation, answer.usage)
         self._note(group.newest.message, Kind.ANSWERED, chars=len(answer.text), stopped=answer.stopped)
-        await self._finish(group, State.ANSWERED, answer.text, answered, lane)
+        spent = None
+        if answer.spent:
+            day = question.snapshot.day(self._clock())
+            spent = Spent(group.newest.message.user, day, answer.spent.prompt_tokens, answer.spent.completion_tokens)
+        await self._finish(group, State.ANSWERED, answer.text, answered, lane, spent=spent)
         if answer.roomy:
             return
         snapshot, speaker = question.snapshot, question.turn.name
@@ -257,12 +275,19 @@ class Pipeline:
     # ---- out
 
     async def _finish(
-        self, group: Group, state: State, text: str, event: Progress, lane: LaneState | None = None
+        self,
+        group: Group,
+        state: State,
+        text: str,
+        event: Progress,
+        lane: LaneState | None = None,
+        *,
+        spent: Spent | None = None,
     ) -> None:
         """Records the answer with its parts in one step, tells the channel, hands the parts to the outbox."""
         stored = group.newest
         parts = self._parts(stored.message.entry, text)
-        await self._inbox.finish(group, state, parts, self._clock(), lane)
+        await self._inbox.finish(group, state, parts, self._clock(), lane, spent=spent)
         if lane is not None:
             self._states.keep(stored.message.lane, lane)
         self._tell(group, event)

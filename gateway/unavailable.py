@@ -60,7 +60,6 @@ REFUSED: tuple[Finder, ...] = (
     _when(lambda s: s.memory.long_term.store == "milvus", ("memory", "long-term", "store"), "写 embedded"),
     _when(lambda s: bool(s.memory.long_term.embedding), ("memory", "long-term", "embedding"), "留空"),
     _when(lambda s: s.cluster.enabled, ("cluster", "enabled"), "写 false"),
-    _when(lambda s: s.limits.tokens_per_day > 0, ("limits", "tokens-per-day"), "写 0"),
 )
 """What must not be asked for."""
 

@@ -1,17 +1,21 @@
 """Who is answered, how often, and how much one may write."""
 
+import asyncio
+from datetime import datetime
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import pytest
 
 from tests.platforms.feishu_server import FakeFeishu, mention
-from tests.platforms.model_server import ModelServer
-from tests.scenarios.gateway import Clock, Inside, asked, shown, texts
+from tests.platforms.model_server import Chunks, ModelServer, delta
+from tests.scenarios.gateway import Clock, Inside, asked, held, shown, texts
 from tests.waiting import until
 
 NO_RIGHT = "抱歉，你还没有使用权限，请联系管理员。"
 TOO_FAST = "发送得太快了，请稍等一分钟再试。"
 TOO_LONG = "这条内容太长了，请缩短或分几次发送。"
+USED_UP = "你今天的用量已经用完，请明天再来。"
 EMPTY = "没有收到文字内容，请把问题写给我。"
 
 
@@ -85,6 +89,77 @@ async def test_a_flood_is_counted_once(tmp_path: Path, model: ModelServer, feish
         numbers = [await gateway.feishu_event(f"第{n:02d}条") for n in range(74)]
         await until(lambda: texts(feishu, numbers[-1]), timeout=20)
         assert texts(feishu) == [f"答复：第{n:02d}条" for n in range(74)]
+
+
+async def test_tokens_a_day(tmp_path: Path, model: ModelServer) -> None:
+    """What the model's server counts (15 an answer here) is held against the limit, over a restart and until midnight."""
+    gateway = Inside(tmp_path, model, {"limits": {"tokens-per-day": 30}})
+    clock = timed(gateway)
+    clock.ahead = _seconds_to_noon()
+    async with gateway:
+        assert await gateway.say("web", "一条", "u") == "答复：一条"
+        assert await gateway.say("web", "两条", "u") == "答复：两条"
+        assert await gateway.say("web", "三条", "u") == USED_UP
+        assert await gateway.say("web", "我没超", "v") == "答复：我没超", "each person counts alone"
+    async with gateway:
+        assert await gateway.say("web", "四条", "u") == USED_UP, "a restart changes nothing"
+        assert "/help" in await gateway.say("web", "/help", "u"), "commands cost nothing"
+        assert [messages[-1][1] for messages in asked(model)] == ["一条", "两条", "我没超"]
+        clock.ahead += 11 * 3600
+        assert await gateway.say("web", "还是今天", "u") == USED_UP
+        clock.ahead += 3600
+        assert await gateway.say("web", "五条", "u") == "答复：五条", "a new day, by the configured zone"
+        assert len(asked(model)[-1]) == 5, "what was refused is no turn"
+
+
+async def test_tokens_a_day_on_a_platform(tmp_path: Path, model: ModelServer, feishu: FakeFeishu) -> None:
+    async with Inside(tmp_path, model, {"limits": {"tokens-per-day": 15}}, feishu=feishu) as gateway:
+        assert await gateway.feishu_says("一条") == "答复：一条"
+        assert await gateway.feishu_says("两条") == USED_UP
+        await gateway.feishu_event("三条")
+        assert await gateway.feishu_says("我没超", "ou_li") == "答复：我没超"
+        assert texts(feishu).count(USED_UP) == 1, "told once a minute"
+
+
+async def test_tokens_a_day_follow_the_config_and_the_person(tmp_path: Path, model: ModelServer) -> None:
+    gateway = Inside(tmp_path, model, {"limits": {"tokens-per-day": 15}, "texts": {"daily-limit": "明天见"}})
+    timed(gateway).ahead = _seconds_to_noon()
+    async with gateway:
+        assert (await gateway.chat("u", "一条")).text
+        assert (await gateway.chat("u", "两条", group="g")).error == "明天见", "in every chat of this person"
+        await gateway.change({"limits": {"tokens-per-day": 0}})
+        await until(lambda: gateway.app.live.current.limits.tokens_per_day == 0)
+        assert (await gateway.chat("u", "三条")).text == "答复：三条"
+        await gateway.change({"limits": {"tokens-per-day": 40}})
+        await until(lambda: gateway.app.live.current.limits.tokens_per_day == 40)
+        assert (await gateway.chat("u", "四条")).text == "答复：四条", "what was counted without a limit counts"
+        assert (await gateway.chat("u", "五条")).error == "明天见"
+        await gateway.chat("u", "/forget")
+        assert (await gateway.chat("u", "六条")).error == "明天见", "nobody gets a new day by being forgotten"
+
+
+async def test_tokens_are_estimated_where_the_server_tells_nothing(tmp_path: Path, model: ModelServer) -> None:
+    model.answer = lambda messages: Chunks([delta("没有计数", "stop")])
+    async with Inside(tmp_path, model, {"limits": {"tokens-per-day": 100}}) as gateway:
+        said = await gateway.chat("u", "一" * 60)
+        assert said.text == "没有计数"
+        assert said.usage is None
+        assert (await gateway.chat("u", "两条")).error == USED_UP
+
+
+async def test_an_answer_that_is_stopped_counts(tmp_path: Path, model: ModelServer) -> None:
+    async with Inside(tmp_path, model, {"limits": {"tokens-per-day": 1}}) as gateway, held(model, "慢"):
+        asking = asyncio.create_task(gateway.chat("u", "慢慢想"))
+        await until(lambda: model.running)
+        await gateway.chat("u", "/stop")
+        await asking
+        assert (await gateway.chat("u", "再来")).error == USED_UP
+
+
+def _seconds_to_noon() -> float:
+    """How far ahead (or back) noon of today is in the zone of the gateway."""
+    now = datetime.now(ZoneInfo("Asia/Shanghai"))
+    return (now.replace(hour=12, minute=0, second=0) - now).total_seconds()
 
 
 @pytest.mark.parametrize("way", ["web", "feishu"])
