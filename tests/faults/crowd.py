@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import json
 import random
+import time
 from collections.abc import Callable
 from typing import Any, ClassVar
 from urllib.parse import parse_qs, urlsplit
@@ -69,6 +70,10 @@ class Person(abc.ABC):
         message = Message(self.number, text, number)
         self.record.messages.append(message)
         return message
+
+    def tell(self, text: str, what: str) -> None:
+        """What became of one try to say it."""
+        self.record.story[text].append(f"{time.time() % 1000:.2f} {what}")
 
     def see(self, text: str, about: str = "") -> None:
         """This person is shown something."""
@@ -207,9 +212,11 @@ class OnWeChat(Person):
         for _ in range(3):
             try:
                 delivered = await self.platform.deliver(xml)
-            except GONE:
+            except GONE as error:
+                self.tell(text, type(error).__name__)
                 await asyncio.sleep(_AGAIN_SECONDS)
                 continue
+            self.tell(text, f"{delivered.status} {delivered.text!r} after {delivered.took:.2f} s")
             if delivered.cut:
                 continue
             if delivered.status != 200:  # refused, for the clock is wrong
@@ -224,7 +231,7 @@ class OnWeChat(Person):
         """Says 继续 until nothing waits any more."""
         for _ in range(60):
             text = await self.ask(FETCH)
-            if text is not None and text.startswith(f"答复：{FETCH}"):
+            if text == f"答复：{FETCH}":  # with a hint behind it, it is one that waited, and not the last
                 return
             await asyncio.sleep(0.05 if text != DEFAULTS["later"] else 0.2)
         raise AssertionError(f"{self.name} fetches without end")

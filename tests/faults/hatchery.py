@@ -74,7 +74,9 @@ class Hatchery:
                 self._forks.pop(told["pid"]).ended(told["code"])
             else:
                 fork = self._forks[told["pid"]] = Fork(told["pid"])
-                self._asked.get_nowait().set_result(fork)
+                asked = self._asked.get_nowait()
+                if not asked.done():  # whoever asked has gone
+                    asked.set_result(fork)
 
 
 class Hatched(Process):

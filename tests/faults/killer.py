@@ -14,8 +14,8 @@ from pathlib import Path
 from tests.faults.hatchery import Hatched
 from tests.platforms.redis_server import RedisServer
 
-CODES = {0, 1, 2, -signal.SIGKILL}
-"""How a life may end: drained, stopped at once by a second signal, unable to run, killed."""
+CODES = {0, 1, 2, -signal.SIGTERM, -signal.SIGKILL}
+"""How a life may end: drained, stopped at once by a second signal, unable to run, ended before it began, killed."""
 
 
 class Disk:
@@ -62,13 +62,19 @@ class Disk:
 
 
 class Killer:
-    """`faults` by name; `keep_up` starts the gateway again whenever it ended, as systemd does."""
+    """`faults` by name; `keep_up` starts the gateway again whenever it ended, as systemd does.
 
-    def __init__(self, gateway: Hatched, disk: Disk, redis: RedisServer, rng: random.Random) -> None:
+    `held_up` is told when the gateway was frozen.
+    """
+
+    def __init__(
+        self, gateway: Hatched, disk: Disk, redis: RedisServer, rng: random.Random, held_up: Callable[[], None]
+    ) -> None:
         self._gateway = gateway
         self._disk = disk
         self._redis = redis
         self._rng = rng
+        self._held_up = held_up
         self._going_on = True
         self._alone = {what: asyncio.Lock() for what in ("gateway", "disk", "redis", "clock")}
         self.codes: Counter[int] = Counter()
@@ -119,6 +125,7 @@ class Killer:
         async with self._alone["gateway"]:
             process.send_signal(signal.SIGSTOP)
             await self._a_while(1.5)
+            self._held_up()
             process.send_signal(signal.SIGCONT)
 
     async def step_clock(self) -> None:

@@ -27,17 +27,29 @@ class MoodyModel(ModelServer):
         self.broken: list[str] = []
         self.moods: collections.Counter[str] = collections.Counter()
         self.asked_for: dict[str, str] = {}
+        self._under_way: collections.Counter[str] = collections.Counter()
         self._answered: set[tuple[int, str]] = set()
 
     async def _respond(self, request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
         question = str(body["messages"][-1]["content"])
         life = self.life()
         self._look(body["messages"], question, life)
+        self._under_way[question] += 1
+        try:
+            return await self._moody(request, body, question, life)
+        finally:
+            self._under_way[question] -= 1
+
+    def excuse(self) -> None:
+        """Whoever asks now may not hear the answer in time: the asker is held up."""
+        self.excused |= set(+self._under_way)
+
+    async def _moody(self, request: web.Request, body: dict[str, Any], question: str, life: int) -> web.StreamResponse:
         mood = self._mood()
         self.moods[mood] += 1
         if mood not in ("good", "slow"):
             self.excused.add(question)
-        await asyncio.sleep({"hang": 1.6, "slow": 0.6}.get(mood, self._rng.random() * 0.1))
+        await asyncio.sleep({"hang": 2.6, "slow": 0.6}.get(mood, self._rng.random() * 0.1))
         if mood == "reset":
             if request.transport is not None:
                 request.transport.abort()

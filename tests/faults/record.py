@@ -74,6 +74,8 @@ class Record:
     silent: set[int] = field(default_factory=set)
     excused: set[str] = field(default_factory=set)
     """Questions that the model once did not answer well: these alone may have failed."""
+    story: dict[str, list[str]] = field(default_factory=lambda: collections.defaultdict(list))
+    """What became of each try to say a text, for whoever has to find out what went wrong."""
 
     def check(self, files: Iterable[Path]) -> list[Turn]:
         """Everything that is promised. Blocking. Raises AssertionError; returns the turns in files."""
@@ -161,13 +163,14 @@ class Record:
         taken = {message.text for message in self.messages if message.acknowledged}
         return turn.person not in self.silent and turn.texts[-1] in taken and FETCH not in turn.texts
 
-    def _trace(self, turn: Turn) -> list[Shown]:
-        """What could be an answer to it."""
-        return [
+    def _trace(self, turn: Turn) -> str:
+        """What could be an answer to it, and how it was said."""
+        shown = [
             shown
             for shown in self.shown
             if shown.person == turn.person and (shown.about in turn.ids or (turn.answer or "?") in shown.text)
         ]
+        return f"shown: {shown}; said: {[line for text in turn.texts for line in self.story[text]]}"
 
     def repeats(self, turns: list[Turn]) -> int:
         """How many answers were shown a second time."""
