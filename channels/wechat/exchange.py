@@ -6,7 +6,7 @@ One event loop; nothing here awaits but `Exchange.changes`, so each method is on
 import asyncio
 from collections import OrderedDict
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from channels.channel import ShelvedPart
 from channels.wechat.reply import Words
@@ -69,6 +69,12 @@ class Exchange:
         except TimeoutError:
             pass
 
+    def follow(self) -> None:
+        """More waits behind its `first`, and comes before an answer of its own."""
+        if self.first is not None:
+            self.first.words = replace(self.first.words, more=True)
+            self.change()
+
     def end(self) -> None:
         """No answer of its own will come any more."""
         self.ended = True
@@ -115,10 +121,13 @@ class Person:
             own.own = offer
             own.change()
             return own, offer
-        others = [each for each in self.exchanges.values() if each.receptive and each.first is None and each is not own]
-        if not others:
+        others = [each for each in self.exchanges.values() if each.receptive and each is not own]
+        free = [each for each in others if each.first is None]
+        if not free:
+            for each in others:
+                each.follow()
             return None
-        other = max(reversed(others), key=lambda each: each.fetch is True)
+        other = max(reversed(free), key=lambda each: each.fetch is True)
         other.first = offer
         other.change()
         return other, offer
