@@ -148,6 +148,9 @@ class Pipeline:
                 await self._answer(work.group)
         except Exception as error:  # border of one turn: the user is told, the lane goes on
             log_failure(log, f"turn failed lane={work.group.newest.message.lane} turn={work.group.turn}", error)
+            talk = work.command is None and work.refusal is None
+            if talk and isinstance(error, sqlite3.OperationalError) and self._is_young(work.group):
+                raise  # its answer may be in the file already, and is found there once it can be recorded
             await self._fail_at_the_border(work.group, error)
 
     async def _fail_at_the_border(self, group: Group, error: Exception) -> None:
@@ -167,12 +170,16 @@ class Pipeline:
         try:
             await self._fail(group, "failed", error=type(error).__name__)
         except sqlite3.Error:
-            patience = self._snapshots.now().settings.conversations.answer_after_restart
-            if self._clock() - group.newest.accepted_at < patience:
+            if self._is_young(group):
                 raise
             log.error("turn given up, nothing can be recorded turn=%d", group.turn)
             self._tell(group, Failed(self._text("failed")))
             self._tell(group, Silent())
+
+    def _is_young(self, group: Group) -> bool:
+        """Whether its answer is still wanted."""
+        patience = self._snapshots.now().settings.conversations.answer_after_restart
+        return self._clock() - group.newest.accepted_at < patience
 
     async def _refuse(self, group: Group, name: str) -> None:
         """A fixed answer instead of a model's; refusals of a flood are told once a minute."""

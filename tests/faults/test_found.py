@@ -1,0 +1,49 @@
+"""What the harness found, each by itself: the same without waiting for chance."""
+
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from channels.wechat.exchange import Person
+from channels.wechat.reply import Words, compose
+from gateway import lanes
+from gateway.texts import Texts
+from memory.conversation import LaneKey
+from tests.platforms.feishu_server import FakeFeishu
+from tests.platforms.model_server import ModelServer
+from tests.scenarios.gateway import Inside
+
+
+async def test_an_answer_that_could_not_be_recorded_is_sent_later_and_no_failure_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk is full when the answer is there, and has room again when the failure would be recorded."""
+    monkeypatch.setattr(lanes, "_FIRST_PAUSE", 0.05)
+    async with ModelServer() as model, FakeFeishu() as feishu, Inside(tmp_path, model, feishu=feishu) as gateway:
+        finish, refusals = gateway.app._inbox.finish, [sqlite3.OperationalError("database or disk is full")]
+
+        async def full_once(*given: Any, **named: Any) -> None:
+            if refusals:
+                raise refusals.pop()
+            await finish(*given, **named)
+
+        monkeypatch.setattr(gateway.app._inbox, "finish", full_once)
+        assert await gateway.feishu_says("在吗") == "答复：在吗"
+        assert len(model.requests) == 1
+        assert await gateway.said() == [("user", "在吗"), ("assistant", "答复：在吗")]
+
+
+async def test_an_answer_that_goes_to_the_shelf_is_not_overtaken_by_the_next_one() -> None:
+    """公众号: two answers came too late; the delivery of a third message gives out the first of them, and says so."""
+    person = Person(LaneKey("uu3r7qbo6l6i3", "wechat", "b759cea3338c", False))
+    newest = person.exchange("3")
+    newest.open = 1
+    assert person.offer("1", Words("一", False)) is not None
+    assert person.offer("2", Words("二", False)) is None, "it goes to the shelf"
+    assert person.offer("3", Words("三", False)) is not None
+    assert newest.first is not None
+    assert newest.own is not None
+    reply = compose(newest.first.words, newest.own.words, coming=False, texts=Texts().get)
+    assert (reply.text, reply.with_own) == ("一\n\n" + Texts().get("more"), False)
