@@ -130,6 +130,7 @@ class App:
             clock=clock,
             rng=self._rng,
             note=self._traces.note,
+            forget_traces=self._traces.forget,
         )
 
     # ---- life

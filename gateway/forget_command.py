@@ -3,6 +3,7 @@
 import asyncio
 import re
 import sys
+import time
 from pathlib import Path
 
 import aiohttp
@@ -16,6 +17,7 @@ from gateway.live_settings import LiveSettings
 from gateway.owed_turns import OwedTurns
 from gateway.removed import Removed
 from gateway.running import refused, running_console
+from gateway.traces import TRACES, Traces
 from gateway.workspace_lock import WorkspaceBusy, WorkspaceLock
 from memory.conversation import PERSON
 from memory.errors import StoreError
@@ -51,16 +53,19 @@ async def _directly(live: LiveSettings, workspace: Path, user: str) -> Removed:
     database = Database(workspace / "gateway.db", schema)
     shelter = OwedTurns(database)
     memory = Memory(workspace, durability=settings.durability, redis=settings.redis, shelter=shelter)
+    traces = Traces(workspace / TRACES, settings=lambda: live.current.trace, mask=str, clock=time.time)
     try:
         await asyncio.to_thread(database.open)
         await memory.open()
-        records = Records(memory, Inbox(database), ConversationIndex(database, memory))
+        await traces.open()
+        records = Records(memory, Inbox(database), ConversationIndex(database, memory), traces.forget)
         removed = Removed()
         ids = await records.ids_of(user)
         for place, each in enumerate(ids, 1):
             removed += (await records.remove(each, then=ids[place:]))[0]
         return removed
     finally:
+        await traces.close()
         await memory.close()
         await database.close()
 

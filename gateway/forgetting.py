@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
 from channels.channel import Channel
@@ -16,6 +16,7 @@ from gateway.lanes import Lanes
 from gateway.outbox import Outbox
 from gateway.removed import Removed
 from gateway.summaries import Summaries
+from memory.conversation import LaneKey
 from memory.errors import StoreError
 from memory.memory import Memory
 
@@ -30,11 +31,18 @@ class Remembers(Protocol):
         """Drops what is remembered of the person with this id."""
 
 
+ForgetTraces = Callable[[str, Sequence[LaneKey]], Awaitable[int]]
+"""Removes a person's traces; the lanes are the shared ones in which they spoke. Raises sqlite3.Error."""
+
+
 class Records:
     """What the workspace and Redis hold of persons."""
 
-    def __init__(self, memory: Memory, inbox: Inbox, index: ConversationIndex) -> None:
+    def __init__(
+        self, memory: Memory, inbox: Inbox, index: ConversationIndex, forget_traces: ForgetTraces | None = None
+    ) -> None:
         self._memory = memory
+        self._forget_traces = forget_traces
         self._inbox = inbox
         self._index = index
         self._left_marked: set[str] = set()
@@ -92,6 +100,8 @@ class Records:
     async def _remove(self, user: str, keep: Stored | None) -> tuple[Removed, list[Stored]]:
         erased, gone = await self._memory.forget(user)
         await self._index.forget(user)
+        if self._forget_traces is not None:
+            await self._forget_traces(user, [each.lane for each in erased.touched if each.lane.is_shared])
         messages, waiting = await self._inbox.forget(user, keep)
         for conversation in erased.touched:
             if conversation.lane.is_shared:

@@ -57,6 +57,7 @@ class Metrics:
     """All metrics of one gateway. `step` is told what happens to messages; it never raises."""
 
     def __init__(self) -> None:
+        """Reads /proc: before the event loop runs, or in a thread."""
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = registry = CollectorRegistry(auto_describe=True)
         self._counts = {

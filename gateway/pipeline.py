@@ -19,7 +19,7 @@ from gateway.answering import Answer, Answering, Question, QuestionTooLong, Stop
 from gateway.classifying import Routing
 from gateway.command_runner import CommandRunner
 from gateway.conversation_index import ConversationIndex
-from gateway.forgetting import Forgetting, Records
+from gateway.forgetting import Forgetting, ForgetTraces, Records
 from gateway.inbox import Group, Inbox, State, Stored
 from gateway.intake import Intake, Spawn
 from gateway.lane_states import LaneStates
@@ -61,6 +61,7 @@ class Pipeline:
         clock: Callable[[], float],
         rng: random.Random,
         note: Note = untraced,
+        forget_traces: ForgetTraces | None = None,
     ) -> None:
         self._inbox = inbox
         self._memory = memory
@@ -98,7 +99,7 @@ class Pipeline:
             rng=rng,
         )
         self.forgetting = Forgetting(
-            Records(memory, inbox, index),
+            Records(memory, inbox, index, forget_traces),
             lanes=self.lanes,
             outbox=outbox,
             summaries=summaries,

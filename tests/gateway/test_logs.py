@@ -1,5 +1,6 @@
 """Log lines: one each, in the configured zone, no exception's message above debug."""
 
+import asyncio
 import io
 import json
 import logging
@@ -9,7 +10,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from gateway.logs import JsonLines, TextLines, configure, set_level
+from gateway.logs import JsonLines, TextLines, about, configure, set_level
 from gateway.sections import LogSettings
 
 log = logging.getLogger("sanqiao.test")
@@ -91,3 +92,28 @@ def test_configured_twice_logs_once() -> None:
     first, second = lines(), lines()
     log.info("event")
     assert (first.getvalue(), second.getvalue().count("\n")) == ("", 1)
+
+
+async def test_lines_within_a_messages_work_name_trace_and_conversation() -> None:
+    async def work(trace: str, conversation: str) -> None:
+        about(trace, conversation)
+        log.info("event key=1")
+        await asyncio.sleep(0)
+        log.info("routed conversation=%s", conversation)
+        await asyncio.to_thread(log.info, "from a thread")
+
+    text = lines()
+    await asyncio.gather(*(asyncio.create_task(work(f"t{n}", f"u{n}:web:s:0:a")) for n in range(2)))
+    log.info("outside")
+    told = sorted(line.rsplit("sanqiao.test: ")[1] for line in text.getvalue().splitlines())
+    expected = ["outside"]
+    for n in range(2):
+        about_it = f"conversation=u{n}:web:s:0:a trace=t{n}"
+        expected += [f"event key=1 {about_it}", f"from a thread {about_it}", f"routed {about_it}"]
+    assert told == sorted(expected)
+    form = lines(form="json")
+    await asyncio.create_task(work("t1", "u1:web:s:0:a"))
+    log.info("outside")
+    *inside, outside = map(json.loads, form.getvalue().splitlines())
+    assert {(line["trace"], line["conversation"]) for line in inside} == {("t1", "u1:web:s:0:a")}
+    assert "trace" not in outside

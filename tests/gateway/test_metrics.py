@@ -1,0 +1,118 @@
+"""Metrics: names, bounded labels, what is counted when nobody asks, and levels when somebody does."""
+
+import asyncio
+import re
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from gateway import metrics as measuring
+from gateway.metrics import Levels, Metrics
+from gateway.trace import Kind
+from tests.gateway.messages import message
+
+
+@pytest.fixture
+def metrics() -> Metrics:
+    """Made before the event loop runs, as the application does."""
+    return Metrics()
+
+
+LEVELS = Levels(
+    waiting=3,
+    oldest=12.5,
+    unsent=1,
+    lanes=2,
+    redis="down",
+    channels={"web": True, "feishu": False},
+    models={"main": True},
+)
+
+
+async def values(metrics: Metrics, levels: Levels = LEVELS) -> dict[str, float]:
+    families = text_string_to_metric_families(await metrics.text(levels))
+    return {
+        f"{sample.name}{sorted(sample.labels.items())}" if sample.labels else sample.name: sample.value
+        for family in families
+        for sample in family.samples
+    }
+
+
+async def test_levels_are_as_they_are_when_asked(metrics: Metrics) -> None:
+    found = await values(metrics)
+    assert (found["sanqiao_queue_messages"], found["sanqiao_queue_oldest_seconds"]) == (3, 12.5)
+    assert found["sanqiao_redis_state[('state', 'down')]"] == 1
+    assert found["sanqiao_redis_state[('state', 'ok')]"] == 0
+    assert found["sanqiao_channel_up[('entry', 'feishu')]"] == 0
+    later = await values(metrics, Levels(0, 0.0, 0, 0, "ok", {"web": True}, {}))
+    assert "sanqiao_channel_up[('entry', 'feishu')]" not in later, "an entry that is gone is told no longer"
+    assert later["sanqiao_up"] == 1
+    assert later["sanqiao_process_cpu_seconds_total"] > 0
+
+
+async def test_two_gateways_in_one_process_count_apart(metrics: Metrics) -> None:
+    one, other = metrics, await asyncio.to_thread(Metrics)
+    one.step(message(), Kind.RECEIVED, {})
+    assert (await values(one))["sanqiao_messages_total[('entry', 'feishu')]"] == 1
+    assert "sanqiao_messages_total[('entry', 'feishu')]" not in await values(other)
+
+
+@pytest.mark.parametrize("kind", list(Kind))
+async def test_no_fact_that_a_person_or_model_makes_up_is_a_label(metrics: Metrics, kind: Kind) -> None:
+    who = message("独角兽", user="ou_secret")
+    for number in range(3):
+        free = f"规则：独角兽 {number}"
+        metrics.step(
+            who, kind, {"reason": free if kind is Kind.ROUTED else "too-long", "agent": "a", "platform_id": free}
+        )
+    text = await metrics.text(LEVELS)
+    for never in ("独角兽", "ou_secret", who.user, who.id, str(who.lane)):
+        assert never not in text
+    assert all(re.match(r"#|sanqiao_", line) for line in text.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("reason", "by"),
+    [
+        ("本条消息指定", "asked"),
+        ("用户用 /agent 选定", "pinned"),
+        ("规则：简历（2 处命中）", "rule"),
+        ("延续上一轮", "sticky"),
+        ("与例句相似 0.80，其次 x 0.2", "example"),
+        ("模型分类：想找工作", "classifier"),
+        ("默认", "default"),
+        ("默认（模型分类超时）", "classifier-failed"),
+        ("谁知道", "other"),
+    ],
+)
+async def test_the_reasons_of_routes_are_a_closed_list(metrics: Metrics, reason: str, by: str) -> None:
+    metrics.step(message(), Kind.ROUTED, {"agent": "general-agent", "reason": reason})
+    assert (await values(metrics))[f"sanqiao_routes_total[('agent', 'general-agent'), ('by', '{by}')]"] == 1
+
+
+async def test_models_are_timed_and_their_tokens_counted(metrics: Metrics) -> None:
+    facts = {"model": "m", "seconds": 1.5, "first_token": 0.5, "prompt_tokens": 100, "completion_tokens": 20}
+    metrics.step(message(), Kind.MODEL, facts)
+    metrics.step(message(), Kind.MODEL, {"model": "m", "seconds": 2.0, "prompt_tokens": None})
+    metrics.step(message(), Kind.MODEL, {"model": "m", "seconds": 60.0, "error": "ModelTimeout"})
+    found = await values(metrics)
+    assert found["sanqiao_model_seconds_count[('model', 'm')]"] == 2
+    assert found["sanqiao_model_seconds_sum[('model', 'm')]"] == 3.5
+    assert found["sanqiao_model_first_token_seconds_count[('model', 'm')]"] == 1
+    assert found["sanqiao_model_tokens_total[('model', 'm'), ('of', 'prompt')]"] == 100
+    assert found["sanqiao_model_errors_total[('error', 'ModelTimeout'), ('model', 'm')]"] == 1
+
+
+async def test_a_loop_that_is_held_up_shows(metrics: Metrics, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measuring, "LAG_SECONDS", 0.01)
+    watching = asyncio.create_task(metrics.watch_loop())
+    await asyncio.sleep(0.03)
+    loop = asyncio.get_running_loop()
+    end = loop.time() + 0.1
+    while loop.time() < end:  # what a blocking call does
+        pass
+    await asyncio.sleep(0.03)
+    watching.cancel()
+    found = await values(metrics)
+    assert found["sanqiao_loop_lag_seconds_count"] >= 2
+    assert found["sanqiao_loop_lag_seconds_sum"] > 0.05
