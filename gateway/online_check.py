@@ -1,7 +1,8 @@
-"""`check --online`: asks every enabled platform and every model in use whether they can be used from this machine."""
+"""`check --online`: asks every enabled platform, every model in use and every MCP server whether they can be used."""
 
 import asyncio
 import contextlib
+import importlib
 import logging
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from agents.model import (
     OddAnswer,
 )
 from agents.models import Models
+from agents.tools.mcp import McpServerSettings, McpUnreachable
 from channels.channel import EntrySettings
 from channels.probe import Probe, shown
 from gateway.sections import Settings
@@ -25,6 +27,7 @@ from memory.conversation import Role
 log = logging.getLogger("sanqiao.check")
 
 PROBE_SECONDS = 10.0
+_NAMED_TOOLS = 20
 _QUESTION = ModelRequest(messages=(ChatMessage("system", "只回答一个字。"), ChatMessage(Role.USER, "好")))
 
 
@@ -77,6 +80,9 @@ def _questions(settings: Settings) -> Iterator[_Question]:
     for name in sorted(used):
         yield _Question(f"models.{name}", _model_question(settings.models[name]))
 
+    for name, server in settings.tools.mcp.items():
+        yield _Question(f"tools.mcp.{name}", _mcp_question(server))
+
 
 def _channel_question(entry: EntrySettings) -> Callable[[], Awaitable[Probe]] | None:
     """How to ask the platform of an entry; None for the web chat. Imports only what this entry needs."""
@@ -106,6 +112,21 @@ def _channel_question(entry: EntrySettings) -> Callable[[], Awaitable[Probe]] | 
             assert isinstance(entry, WeComBotSettings)
             return lambda: wecom.probe(entry)
     return None
+
+
+def _mcp_question(server: McpServerSettings) -> Callable[[], Awaitable[Probe]]:
+    """One connection and the list of tools. Imports the package mcp, in a thread."""
+
+    async def ask() -> Probe:
+        session = await asyncio.to_thread(importlib.import_module, "agents.tools.mcp_session")
+        try:
+            async with session.opened(server, show_errors=False) as opened:
+                tools, _ = await opened.tools()
+        except McpUnreachable as error:
+            return Probe(False, str(error))
+        return Probe(True, f"{len(tools)} 个工具：{'、'.join(tool.name for tool in tools[:_NAMED_TOOLS])}")
+
+    return ask
 
 
 def _model_question(entry: ModelSettings) -> Callable[[], Awaitable[Probe]]:

@@ -17,8 +17,10 @@ from channels.feishu import probe
 from channels.probe import shown
 from gateway.check import check
 from gateway.online_check import online_check
+from gateway.sections import Settings
 from gateway.settings import load_settings
 from tests.platforms.feishu_server import FakeFeishu
+from tests.platforms.mcp_server import HttpMcpServer
 from tests.platforms.model_server import Chunks, ModelServer, Raw, delta
 
 AES_KEY = "a" * 43
@@ -272,6 +274,23 @@ async def test_models_in_use_are_asked_each(tmp_path: Path, model: ModelServer) 
     out = io.StringIO()
     assert await online_check(await asyncio.to_thread(load), out) == 0
     assert sorted(request["model"] for request in model.requests) == ["fake-main", "fake-spare"]
+
+
+async def test_mcp_servers_say_what_they_have_or_what_is_wrong() -> None:
+    async with HttpMcpServer(token=SECRET) as server:
+        entries = {
+            "good": {"url": server.url, "headers": {"Authorization": SECRET}},
+            "key": {"url": server.url, "headers": {"Authorization": SECRET + "x"}},
+            "program": {"command": ["no-such-program", SECRET]},
+        }
+        settings = Settings.model_validate({"models": {"main": {"provider": "demo"}}, "tools": {"mcp": entries}})
+        out = io.StringIO()
+        assert await online_check(settings, out) == 1
+    said = dict(line.split("：", 1) for line in out.getvalue().splitlines())
+    assert "add、wait" in said["正常  tools.mcp.good"]
+    assert "HTTP 401" in said["失败  tools.mcp.key"]
+    assert "找不到 command" in said["失败  tools.mcp.program"]
+    assert SECRET not in out.getvalue()
 
 
 async def test_all_at_once_and_in_bounded_time(tmp_path: Path, feishu: FakeFeishu, platform: Answers) -> None:
