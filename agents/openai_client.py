@@ -10,16 +10,18 @@ import json
 import logging
 import random
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import cast
 
 import aiohttp
 import httpx2
 import openai
-from openai import AsyncOpenAI, AsyncStream, DefaultAioHttpClient
+from openai import AsyncOpenAI, AsyncStream
 
 from agents.cleaning import ThinkFilter
+from agents.events import EventReader
 from agents.listener import Listener
 from agents.model import (
     BlankAnswer,
@@ -34,6 +36,7 @@ from agents.model import (
     OddAnswer,
     TokenUsage,
 )
+from agents.model_http import ModelHttp
 from agents.refusal import ModelBusy, refusal, retry_after, status_inside
 from agents.wire import AnswerReader, Dialect, body
 from memory.conversation import Role
@@ -51,6 +54,7 @@ _BEGIN_AT_ONCE = 4
 """Requests made in one turn of the event loop: a thousand at once would hold everything else up for half a second."""
 # Only the usage may still come then; some servers leave the connection open instead of ending the stream.
 _PATIENCE_AFTER_FINISH = 2.0
+_PATIENCE_AFTER_DONE = 0.1
 _REFUSED = ("content_filter", "sensitive")
 _BROKE_OFF = ("insufficient_system_resource", "network_error", "error")
 _CUT = ("length", "max_tokens", "model_context_window_exceeded")
@@ -78,6 +82,7 @@ class OpenAIClient:
         self._places = asyncio.Semaphore(settings.max_concurrency)
         self._beginning = asyncio.Semaphore(_BEGIN_AT_ONCE)
         self._dialect = Dialect()
+        self._url = f"{settings.base_url.rstrip('/')}/chat/completions"
         self._running = 0
         self._retired = False
         self._sdk: AsyncOpenAI | None = self._made()
@@ -117,7 +122,7 @@ class OpenAIClient:
             base_url=self._settings.base_url,
             max_retries=0,
             timeout=None,
-            http_client=DefaultAioHttpClient(timeout=None, limits=limits),
+            http_client=ModelHttp(timeout=None, limits=limits),
         )
 
     async def _opened(self) -> AsyncOpenAI:
@@ -212,8 +217,6 @@ class OpenAIClient:
         except openai.APIConnectionError as error:
             # Without time-outs of its own the SDK says APITimeoutError when the server hangs up.
             raise ModelBusy(f"{self._settings.model}: no connection ({type(error.__cause__).__name__})") from None
-        except openai.APIError as error:
-            raise self._error_inside(error.body) from None
         except (httpx2.HTTPError, aiohttp.ClientError) as error:
             raise ModelBusy(f"{self._settings.model}: broken connection ({type(error).__name__})") from None
         except ValueError:
@@ -226,25 +229,29 @@ class OpenAIClient:
         sdk = await self._opened()
         async with self._beginning:
             await asyncio.sleep(0)
-        stream = await sdk.post(
-            "/chat/completions",
-            cast_to=object,
-            body=body(request, self._settings, dialect),
+        asked: object = await sdk.post(
+            self._url,
+            cast_to=httpx2.Response,
+            content=json.dumps(body(request, self._settings, dialect), ensure_ascii=False).encode(),
             stream=True,
             stream_cls=AsyncStream[object],
         )
+        response = cast(httpx2.Response, asked)  # as it is, unread: that is what its class in `cast_to` stands for
         try:
-            kind = stream.response.headers.get("content-type", "")
+            kind = response.headers.get("content-type", "")
             if "json" in kind or "html" in kind:
-                whole = json.loads(await stream.response.aread())
-                if isinstance(whole, Mapping) and whole.get("error"):
-                    raise self._error_inside(whole["error"])
-                yield whole
+                yield self._without_error(json.loads(await response.aread()))
             else:
-                async for chunk in stream:
-                    yield chunk
+                async for data in _events(response):
+                    yield self._without_error(json.loads(data))
         finally:
-            await stream.close()
+            await response.aclose()
+
+    def _without_error(self, chunk: object) -> object:
+        """The chunk; what it says of an error is raised."""
+        if isinstance(chunk, Mapping) and chunk.get("error"):
+            raise self._error_inside(chunk["error"])
+        return chunk
 
     def _completion(self, reader: AnswerReader, thinking: ThinkFilter, listener: Listener) -> Completion:
         """What a whole answer comes to. Raises ModelError for one that is none."""
@@ -273,6 +280,22 @@ class OpenAIClient:
     def _error_inside(self, error: object) -> ModelError:
         """An error that came with status 200, as the whole answer or within the stream."""
         return refusal(self._settings.model, status_inside(error), str(error)[:_MOST_REASON])
+
+
+async def _events(response: httpx2.Response) -> AsyncGenerator[str, None]:
+    """The data of the events of an answer up to ``[DONE]``; what follows is read, so that the connection can be used again."""
+    reader, pieces = EventReader(), response.aiter_bytes()
+    async for piece in pieces:
+        for data in reader.feed(piece):
+            if data.startswith("[DONE]"):
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_PATIENCE_AFTER_DONE):
+                        async for _ in pieces:
+                            pass
+                return
+            yield data
+    for data in reader.close():
+        yield data
 
 
 class _KeyRefused(Exception):
