@@ -60,7 +60,8 @@ DEFAULTS: Mapping[str, str] = {
     "whoami-linked": "已关联的其他账号：{others}",
     "link-code": (
         "你的关联代码：{code}\n"
-        "{minutes} 分钟内，用你的另一个账号私聊我，发送「/link {code}」。\n"
+        "{minutes} 分钟内，用你的另一个账号私聊我，发送这一行：\n"
+        "/link {code}\n"
         "关联之后，两边共用个人资料和发送频率，互相查得到私聊的内容，/forget 会一并删除。代码只能用一次，请不要告诉别人。"
     ),
     "link-done": (

@@ -8,8 +8,10 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
+from gateway import app
 from memory.conversation import user_id
 from tests.platforms.feishu_server import FakeFeishu
 from tests.platforms.model_server import Message, ModelServer
@@ -25,15 +27,18 @@ FEISHU, WEB = user_id("feishu", "cli_test", "ou_zhang"), user_id("web", "web", "
 
 async def linked(gateway: Inside) -> None:
     """One person on Feishu and in the web chat says so; Feishu's account stands for them."""
-    found = re.search(r"/link (\S{5}-\S{5})」", await gateway.feishu_says("/link"))
+    found = re.search(r"^/link (\S{5}-\S{5})$", await gateway.feishu_says("/link"), re.MULTILINE)
     assert found
     assert (await gateway.chat("zhang", f"/link {found[1]}")).text.startswith("已关联")
 
 
 def kept(gateway: Inside, text: str) -> list[str]:
-    """The rows of the database that hold the text. Blocking."""
-    with contextlib.closing(sqlite3.connect(gateway.workspace / "gateway.db")) as database:
-        return [line for line in database.iterdump() if text in line]
+    """The rows of databases, and the other files, that hold the text. Blocking."""
+    found = [path for path in holding(gateway.workspace, text) if ".db" not in path]
+    for path in gateway.workspace.glob("*.db"):
+        with contextlib.closing(sqlite3.connect(path)) as database:
+            found += [line for line in database.iterdump() if text in line]
+    return found
 
 
 async def document(gateway: Inside, user: str) -> dict[str, Any]:
@@ -131,6 +136,23 @@ async def test_unlinking_while_a_turn_runs(tmp_path: Path, model: ModelServer, f
         assert not (gateway.workspace / "users" / f"{FEISHU}.yaml").exists()
 
 
+async def test_both_accounts_at_once(tmp_path: Path, model: ModelServer, feishu: FakeFeishu) -> None:
+    """Two turns of one person, side by side: what either notes is in the one profile."""
+
+    def answer(messages: list[Message]) -> str | Message:
+        last = messages[-1]
+        return call("update_profile", {last["content"]: "是"}) if last["role"] == "user" else "好"
+
+    model.answer = answer
+    async with Inside(tmp_path, model, agents={"general-agent": ALL[RESUME]}, feishu=feishu) as gateway:
+        await linked(gateway)
+        names = [f"第{number}项" for number in range(6)]
+        ways = [gateway.chat("zhang", name, session=name) for name in names[::2]]
+        await asyncio.gather(*ways, *(gateway.feishu_says(name, thread_id=name) for name in names[1::2]))
+        assert sorted((await document(gateway, FEISHU))["profile"]) == sorted(names)
+        assert await document(gateway, WEB) == {"same-as": FEISHU}
+
+
 async def test_the_rate_is_the_persons(tmp_path: Path, model: ModelServer, feishu: FakeFeishu) -> None:
     async with Inside(tmp_path, model, {"limits": {"messages-per-minute": 4}}, feishu=feishu) as gateway:
         await linked(gateway)  # one of four on each account
@@ -172,8 +194,9 @@ async def test_the_other_accounts_turn_ends_when_the_person_is_forgotten(
 
 
 async def test_what_an_admin_writes_counts_within_seconds_and_for_forgetting_at_once(
-    tmp_path: Path, model: ModelServer, feishu: FakeFeishu
+    tmp_path: Path, model: ModelServer, feishu: FakeFeishu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(app, "_LOOK_SECONDS", 0.05)
     users = tmp_path / "workspace" / "users"
 
     def write(user: str, text: str) -> None:
@@ -196,5 +219,4 @@ async def test_what_an_admin_writes_counts_within_seconds_and_for_forgetting_at_
         status = await gateway.app.forget(FEISHU)
         assert status.profiles == 4
         for trace in ("独角兽城", WEB, FEISHU, li, wang):
-            held = [path for path in await left(gateway, trace) if "trace.db" not in path]
-            assert held == [], trace
+            assert await left(gateway, trace) == [], trace
