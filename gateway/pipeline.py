@@ -143,9 +143,9 @@ class Pipeline:
                 self._note(work.group.newest.message, Kind.COMMAND, name=work.command.name)
                 text = await self._commands.run(work.command, work.group.newest, self._snapshots.now())
                 await self._finish(work.group, State.COMMAND, text, Answered(text))
-            else:
             elif await self._used_up(work.group):
                 await self._refuse(work.group, DAILY_LIMIT)
+            else:
                 await self._answer(work.group)
         except Exception as error:  # border of one turn: the user is told, the lane goes on
             log_failure(log, f"turn failed lane={work.group.newest.message.lane} turn={work.group.turn}", error)
@@ -154,10 +154,6 @@ class Pipeline:
                 raise  # its answer may be in the file already, and is found there once it can be recorded
             await self._fail_at_the_border(work.group, error)
 
-    async def _fail_at_the_border(self, group: Group, error: Exception) -> None:
-        """Tells the user. Raises sqlite3.Error while nothing can be recorded and the message is not too old.
-
-        The lane then tries the whole turn again: what was said stays unanswered no longer than the disk is full.
     async def _used_up(self, group: Group) -> bool:
         """Whether this person's tokens of today are used up; what was begun before a restart is answered all the same."""
         snapshot = self._snapshots.now()
@@ -167,6 +163,10 @@ class Pipeline:
         accounts = self._memory.persons.links.ids_of(group.newest.message.user)
         return await self._inbox.tokens_used(accounts, snapshot.day(self._clock())) >= limit
 
+    async def _fail_at_the_border(self, group: Group, error: Exception) -> None:
+        """Tells the user. Raises sqlite3.Error while nothing can be recorded and the message is not too old.
+
+        The lane then tries the whole turn again: what was said stays unanswered no longer than the disk is full.
         """
         try:
             await self._fail(group, "failed", error=type(error).__name__)
