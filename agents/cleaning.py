@@ -34,26 +34,39 @@ class ThinkFilter:
 
     ``<think>…</think>`` (also ``<thinking>``) goes, with the blanks after it when nothing was shown before; a block
     without an end goes up to the answer's end. Some servers leave out the opening tag: then everything up to the
-    closing one is not part of `text`, although it has been shown. Blanks at the beginning are held back until something
-    follows, so that a blank answer shows nothing. `text` is what was let through so far.
+    closing one is not part of `text`, although it has been shown; `unopened` says so, and the next answer of such a
+    server is taken as `begun` in the middle of a block. Blanks at the beginning are held back until something follows,
+    so that a blank answer shows nothing. `text` is what was let through so far.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, begun: bool = False) -> None:
         self.text = ""
+        self.unopened = False
+        self._unclosed: list[str] | None = [] if begun else None
         self._rest = ""
         self._before = ""
         self._blanks = ""
-        self._thinking = False
+        self._thinking = begun
         self._after_block = False
 
     def feed(self, piece: str) -> str:
         """The part of the answer that may be shown now; often less, or the end of earlier pieces."""
-        self._rest += piece.replace("\0", "")
+        piece = piece.replace("\0", "")
+        if self._unclosed is not None:
+            self._unclosed.append(piece)
+        self._rest += piece
         return self._let_through(final=False)
 
-    def close(self) -> str:
-        """The answer has ended: what was held back."""
-        return self._let_through(final=True)
+    def close(self, *, cut: bool = False) -> str:
+        """The answer has ended: what was held back; all of it, where a block taken as begun has no end.
+
+        `cut`: the answer was, so that the end may be missing.
+        """
+        shown = self._let_through(final=True)
+        if self._unclosed is not None and not cut:
+            self._rest, self._before, self._thinking = "".join(self._unclosed), "", False
+            shown = self._let_through(final=True)
+        return shown
 
     def _let_through(self, *, final: bool) -> str:
         shown = ""
@@ -72,6 +85,10 @@ class ThinkFilter:
             closes = text[found.start() + 1] == "/"
             if closes and not self._thinking:
                 self.text = self._blanks = ""
+                self.unopened = True
+            if closes and self._unclosed is not None:
+                self._unclosed = None
+                self.unopened = True
             self._after_block = closes and not self.text
             self._thinking = not closes
         return shown

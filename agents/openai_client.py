@@ -82,6 +82,7 @@ class OpenAIClient:
         self._places = asyncio.Semaphore(settings.max_concurrency)
         self._beginning = asyncio.Semaphore(_BEGIN_AT_ONCE)
         self._dialect = Dialect()
+        self._thinks_unopened = False  # what it thinks has an end tag and no begin: known after the first answer
         self._url = f"{settings.base_url.rstrip('/')}/chat/completions"
         self._running = 0
         self._retired = False
@@ -199,7 +200,7 @@ class OpenAIClient:
     async def _try(self, request: ModelRequest, listener: Listener, deadline: float) -> Completion:
         """One request. Raises ModelError, and _KeyRefused when the server does not know a key that can be left out."""
         loop = asyncio.get_running_loop()
-        reader, thinking, dialect = AnswerReader(), ThinkFilter(), self._dialect
+        reader, thinking, dialect = AnswerReader(), ThinkFilter(begun=self._thinks_unopened), self._dialect
         try:
             async with (
                 asyncio.timeout_at(min(deadline, loop.time() + self._settings.timeout)) as silence,
@@ -260,7 +261,8 @@ class OpenAIClient:
             raise ModelRefused(f"{model}: the answer was stopped by the provider's content filter")
         if reader.finish in _BROKE_OFF:
             raise ModelBusy(f"{model}: the server broke off ({reader.finish})")
-        listener(thinking.close())
+        listener(thinking.close(cut=reader.finish in _CUT))
+        self._thinks_unopened = thinking.unopened or (self._thinks_unopened and reader.finish in _CUT)
         if not thinking.text.strip() and not calls:
             if reader.started:
                 cut = "; max-output-tokens are used up by thinking, raise them" if reader.finish in _CUT else ""

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from memory.sanitise import disarmed, speakable
+from memory.sanitise import speakable
 
 MOST_TOOLS = 128
 """The most tools of one server that are looked at; OpenAI takes no more in a request."""
@@ -38,13 +38,11 @@ def remote_tool(
     parameters = {"properties": {}} | {key: value for key, value in schema.items() if key != "$schema"}
     parameters["type"] = "object"
     try:
-        written = json.dumps(parameters, ensure_ascii=False)
-        if len(written) > MOST_SCHEMA:
+        if len(json.dumps(parameters, ensure_ascii=False)) > MOST_SCHEMA:
             return None
-        parameters = json.loads(disarmed(written))
     except (ValueError, TypeError, RecursionError):
         return None
-    told = disarmed(speakable(description or "")).strip() or name
+    told = speakable(description or "").strip() or name
     if len(told) > MOST_DESCRIPTION:
         told = told[: MOST_DESCRIPTION - 1] + "…"
     return RemoteTool(name, told, parameters, repeatable)

@@ -88,3 +88,27 @@ def test_reasoning_is_never_shown(secret: str, sizes: list[int]) -> None:
         start += size
     if not secret.endswith("`"):
         assert fed(pieces) == ("答案", "答案")
+
+
+@given(st.text("答案 x\n>`", min_size=1, max_size=30), st.lists(st.integers(1, 4), max_size=40))
+def test_a_block_that_is_taken_as_begun(answer: str, sizes: list[int]) -> None:
+    """Nothing is shown before its end; all of it, where it turns out to be no block."""
+    for text, unopened in (
+        (f"内心\n</think>\n\n{answer}", True),
+        (f"<think>内心</think>{answer}", True),
+        (answer, False),
+    ):
+        thinking, shown, start = ThinkFilter(begun=True), "", 0
+        for size in [*sizes, len(text)]:
+            shown += thinking.feed(text[start : start + size])
+            start += size
+        shown += thinking.close()
+        assert "内心" not in shown
+        assert shown == thinking.text
+        assert shown.strip() == answer.strip()
+        assert thinking.unopened == unopened
+
+
+def test_a_block_taken_as_begun_that_was_cut_is_not_shown() -> None:
+    thinking = ThinkFilter(begun=True)
+    assert thinking.feed("想啊想") + thinking.close(cut=True) == thinking.text == ""

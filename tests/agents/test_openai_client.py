@@ -257,6 +257,23 @@ async def test_refusals_inside_an_answer(asker: Asker, answer: Answer, kind: typ
     assert len(asker.server.requests) == 1
 
 
+async def test_thinking_without_a_tag_that_opens_it_is_shown_once_at_most(asker: Asker) -> None:
+    """As of servers whose template writes the tag itself: the first answer teaches it."""
+    asker.server.answer = lambda messages: "内心独白，没有开头</think>\n\n答案"
+    assert (await asker.ask()).text == "答案"
+    for _ in range(2):
+        assert (await asker.ask()).text == asker.shown == "答案"
+    asker.server.answers = [Chunks([delta("想个没完"), delta("", "length")]), "内心</think>答案"]
+    with pytest.raises(BlankAnswer):
+        await asker.ask()
+    assert asker.told == [], "a block that was cut has no end, and is a block all the same"
+    assert (await asker.ask()).text == asker.shown == "答案"
+    asker.server.answer = lambda messages: "不再想了，直接回答"
+    for _ in range(2):
+        assert (await asker.ask()).text == asker.shown == "不再想了，直接回答"
+    assert len(asker.told) > 1, "and is streamed again"
+
+
 async def test_thinking_that_used_up_all_tokens_says_so_to_the_admin(asker: Asker) -> None:
     asker.server.answers = [Chunks([delta(None, reasoning_content="想个没完"), delta(None, "length")])]
     with pytest.raises(BlankAnswer, match="max-output-tokens"):
