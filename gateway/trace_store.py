@@ -1,4 +1,4 @@
-"""Traces on disk: one row per message, its steps as JSON lines that each batch adds to; bounded in size and age.
+"""Traces on disk: one row per message, its steps as JSON, to which each batch adds a line; bounded in size and age.
 
 The file is its own (``trace.db``), so that losing it harms nothing. All functions run on the database's thread.
 """
@@ -35,6 +35,7 @@ _UNDELIVERED = ", ".join(f"'{each}'" for each in UNDELIVERED)
 _MOST_STEPS = 256 * 1024
 """The most bytes of one trace's steps: a message that is delivered for ever must not fill the file."""
 _MOST_DROPS = 200
+_JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False).encode
 _AT_ONCE = 500
 _ROOM = 0.05
 """The share that is deleted beyond what is too much, so that it is not counted with each batch."""
@@ -47,7 +48,7 @@ CREATE TABLE IF NOT EXISTS traces (
     message TEXT NOT NULL, entry TEXT NOT NULL, channel TEXT NOT NULL,
     user TEXT NOT NULL, platform_user TEXT NOT NULL, lane TEXT NOT NULL, conversation TEXT NOT NULL,
     reason TEXT NOT NULL, text TEXT NOT NULL,
-    steps TEXT NOT NULL                 -- JSON lines
+    steps TEXT NOT NULL                 -- a line for each batch: a JSON list
 );
 CREATE INDEX IF NOT EXISTS traces_user ON traces (user);
 CREATE INDEX IF NOT EXISTS traces_platform_user ON traces (platform_user);
@@ -133,12 +134,12 @@ def write(db: sqlite3.Connection, gathered: Iterable[Gathered]) -> None:
 
 
 def _row(db: sqlite3.Connection, each: Gathered) -> tuple[object, ...]:
-    lines = []
+    steps: list[dict[str, object]] = []
     for kind, at, facts, asked in each.steps:
-        line: dict[str, object] = {"kind": kind, "at": round(at, 4), **facts}
+        step: dict[str, object] = {"kind": kind, "at": round(at, 4), **facts}
         if asked is not None:
-            line["window"] = _seen(db, asked, each.lane.partition(":")[0], at)
-        lines.append(json.dumps(line, ensure_ascii=False, separators=(",", ":")))
+            step["window"] = _seen(db, asked, each.lane.partition(":")[0], at)
+        steps.append(step)
     return (
         each.id,
         each.steps[0][1],
@@ -153,7 +154,7 @@ def _row(db: sqlite3.Connection, each: Gathered) -> tuple[object, ...]:
         each.conversation,
         _storable(each.reason),
         _storable(each.text),
-        _storable("\n".join((*lines, ""))),
+        _storable(_JSON(steps) + "\n"),
     )
 
 
@@ -268,7 +269,7 @@ def _in_conversation(conversation: str) -> tuple[Any, ...]:
 def get(db: sqlite3.Connection, id_: str) -> Trace | None:
     """One trace with its steps."""
     row = db.execute("SELECT * FROM traces WHERE id = ?", (id_,)).fetchone()
-    return _trace(row, tuple(_step(line) for line in row["steps"].split("\n") if line)) if row else None
+    return _trace(row, _steps(row["steps"])) if row else None
 
 
 def frame(db: sqlite3.Connection, id_: str) -> Frame | None:
@@ -310,8 +311,11 @@ def _trace(row: sqlite3.Row, steps: tuple[Step, ...] = ()) -> Trace:
 _ROLES = {role.value[0]: role for role in Role}
 
 
-def _step(line: str) -> Step:
-    facts = json.loads(line)
+def _steps(lines: str) -> tuple[Step, ...]:
+    return tuple(_step(facts) for line in lines.split("\n") if line for facts in json.loads(line))
+
+
+def _step(facts: dict[str, Any]) -> Step:
     window = facts.pop("window", None)
     return Step(Kind(facts.pop("kind")), facts.pop("at"), facts, _window(window) if window else None)
 

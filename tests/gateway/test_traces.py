@@ -1,6 +1,7 @@
 """Traces: gathered, written in batches, bounded, asked for, forgotten; whatever the disk does, nothing is raised."""
 
 import asyncio
+import shutil
 import sqlite3
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
@@ -124,6 +125,20 @@ async def test_steps_of_several_batches_and_of_two_lives_are_one_trace(bench: Be
     assert (found.outcome, found.reason, found.text) == ("failed", "main: 503", "我的电话 138****5678")
     assert (found.conversation, found.platform_user, found.entry) == (conversation, "ou_1", "feishu")
     assert found.steps[1].facts == {"agent": "general-agent", "reason": "默认"}
+
+
+async def test_a_killed_process_loses_only_what_was_not_written_yet(bench: Bench, tmp_path: Path) -> None:
+    bench.traces.note(message(1), Kind.RECEIVED)
+    await bench.traces.flush()
+    bench.traces.note(message(2), Kind.RECEIVED)
+    left = tmp_path / "left"
+    left.mkdir()
+    for path in tmp_path.glob("trace.db*"):  # the files as a kill would leave them
+        shutil.copy(path, left)
+    other = Bench(left)
+    await other.traces.open()
+    assert await other.found() == ["om_1"]
+    await other.traces.close()
 
 
 async def test_pages_are_newest_first_without_gap_or_repeat(bench: Bench) -> None:
