@@ -133,7 +133,7 @@ async def test_a_killed_process_loses_only_what_was_not_written_yet(bench: Bench
     bench.traces.note(message(2), Kind.RECEIVED)
     left = tmp_path / "left"
     left.mkdir()
-    for path in tmp_path.glob("trace.db*"):  # the files as a kill would leave them
+    for path in sorted(tmp_path.glob("trace.db*")):  # noqa: ASYNC240 - the files as a kill would leave them
         shutil.copy(path, left)
     other = Bench(left)
     await other.traces.open()
