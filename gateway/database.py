@@ -16,6 +16,8 @@ log = logging.getLogger("sanqiao.database")
 T = TypeVar("T")
 _BATCH = 64
 _VERSION = 1
+_MOST_REWRITTEN = 256 << 20
+"""Bytes of a file above which it is not written anew: that would keep messages waiting, and be too much for memory."""
 
 
 @dataclass(slots=True, eq=False)
@@ -59,11 +61,25 @@ class Database:
         return await self._do(work, alone=False)
 
     async def empty_log(self) -> bool:
-        """Moves all commits into the file, so that what was deleted is in no byte of it or of its log; whether it did.
+        """Writes the file anew, so that what was deleted is in no byte of it or of its log; whether it did.
 
-        Another process that reads at this moment keeps the log.
+        ``secure_delete`` is not enough: SQLite leaves copies of rows where it moved them between pages. Takes about a
+        second for each 100 MiB. Another process that reads at this moment keeps the log, a full disk the file.
         """
-        return await self._do(lambda db: not db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0], alone=True)
+        return await self._do(self._written_anew, alone=True)
+
+    def _written_anew(self, db: sqlite3.Connection) -> bool:
+        (pages,), (size,) = (db.execute(f"PRAGMA {name}").fetchone() for name in ("page_count", "page_size"))
+        try:
+            if pages * size > _MOST_REWRITTEN:
+                raise sqlite3.OperationalError(f"{pages * size >> 20} MiB are too many")
+            db.execute("VACUUM")
+        except sqlite3.Error as error:
+            log.warning("database not written anew path=%s reason=%s", self._path, error)
+            written = False
+        else:
+            written = True
+        return not db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0] and written
 
     async def _do(self, work: Callable[[sqlite3.Connection], T], *, alone: bool) -> T:
         loop = asyncio.get_running_loop()

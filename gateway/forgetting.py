@@ -84,12 +84,10 @@ class Records:
             self._left_marked -= left
 
     async def _empty_log(self) -> None:
-        try:
-            reason = "" if await self._inbox.empty_log() else "another-reader"
-        except sqlite3.Error as error:
-            reason = str(error)
-        if reason:
-            log.warning("database_log_kept reason=%s remedy=它在下次删除或停止时清空", reason)
+        with contextlib.suppress(sqlite3.Error):
+            if await self._inbox.empty_log():
+                return
+        log.warning("database_bytes_kept remedy=下次删除或启动时再清空")
 
     async def broken_off(self, user: str) -> tuple[list[Pending], list[Group]]:
         """What is still in the inbox of a person's unsent answers, and of the turns that were begun."""
@@ -197,9 +195,8 @@ class Forgetting:
             done.set()
 
     async def _forget(self, user: str, keep: Stored | None, then: Sequence[str]) -> Removed:
-        async with self._lanes.closed_to(user):
+        async with self._lanes.closed_to(user), self._summaries.closed_to(user):
             unsent = await self._outbox.drop(user)
-            await self._summaries.forget(user)
             try:
                 removed, waiting = await self._records.remove(user, keep, then)
             except (StoreError, sqlite3.Error):

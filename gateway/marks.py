@@ -1,7 +1,8 @@
 """Marks of forgetting in the inbox's database: who is being forgotten right now, and which messages were.
 
-The first stand until nothing of the person is left, so that a kill in the midst is made good by the next start. The
-second are hashes: a message that a platform repeats is known for one that was forgotten, and nothing else of it.
+The first stand until nothing of the person is left, so that a kill in the midst is made good by the next start. One of
+nobody then says that the file may hold bytes of what was deleted. The second are hashes: a message that a platform
+repeats is known for one that was forgotten, and nothing else of it.
 """
 
 import hashlib
@@ -39,8 +40,7 @@ class Marks:
         names = tuple(users)
 
         def work(db: sqlite3.Connection) -> None:
-            for user in names:
-                remove_mark(db, user)
+            db.executemany("DELETE FROM forgetting WHERE user = ?", [(user,) for user in names])
 
         await self._database.run(work)
 
@@ -48,14 +48,20 @@ class Marks:
         """Who is being forgotten, or was when the process ended. Raises sqlite3.Error."""
 
         def work(db: sqlite3.Connection) -> list[str]:
-            return [row["user"] for row in db.execute("SELECT user FROM forgetting ORDER BY user")]
+            return [row["user"] for row in db.execute("SELECT user FROM forgetting WHERE user != '' ORDER BY user")]
 
         return await self._database.run(work)
 
+    async def unclean(self) -> bool:
+        """Whether the file may hold bytes of what was deleted. Raises sqlite3.Error."""
+        sql = "SELECT 1 FROM forgetting WHERE user = ''"
+        return await self._database.run(lambda db: db.execute(sql).fetchone() is not None)
+
 
 def remove_mark(db: sqlite3.Connection, user: str) -> None:
-    """Nothing is left of the person."""
+    """Nothing is left of the person, but perhaps in bytes that the file does not use any more."""
     db.execute("DELETE FROM forgetting WHERE user = ?", (user,))
+    db.execute("INSERT OR IGNORE INTO forgetting (user) VALUES ('')")
 
 
 def guard(channel: str, account: str, id: str) -> bytes:

@@ -370,5 +370,6 @@ class Pipeline:
                 await self.forgetting.forget(user)
             except (StoreError, sqlite3.Error) as error:
                 log.error("not forgotten user=%s reason=%s remedy=请再执行一次 forget --user", user, error)
-        await self._inbox.empty_log()
+        if await self._inbox.marks.unclean() and await self._inbox.empty_log():
+            await self._inbox.marks.remove([""])
         return told

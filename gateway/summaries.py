@@ -4,10 +4,11 @@ A summary is a luxury: whatever fails here changes nothing, and is tried again a
 """
 
 import asyncio
+import contextlib
 import logging
 import random
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,12 +72,17 @@ class Summaries:
         self._wanted: dict[ConversationId, Occasion] = {}
         self._running: dict[ConversationId, asyncio.Task[None]] = {}
         self._pauses: OrderedDict[ConversationId, _Pause] = OrderedDict()
+        self._held: dict[str, dict[ConversationId, Occasion]] = {}
         self._places = asyncio.Semaphore(AT_ONCE)
         self._closed = False
 
     def after(self, occasion: Occasion) -> None:
         """Sees to it that the summary is made, if one is due; returns at once."""
         conversation = occasion.conversation
+        for user, held in self._held.items():
+            if _concerns(user, conversation):
+                held[conversation] = occasion
+                return
         if self._closed or not occasion.settings.enabled or self._paused(conversation):
             return
         if conversation in self._running:
@@ -99,9 +105,24 @@ class Summaries:
         if tasks:
             await asyncio.wait(tasks)
 
-    async def forget(self, user: str) -> None:
-        """Ends what is under way for a person's conversations, and drops what is remembered of them."""
-        running = {each: task for each, task in self._running.items() if each.lane.user == user}
+    @contextlib.asynccontextmanager
+    async def closed_to(self, user: str) -> AsyncIterator[None]:
+        """Ends what is under way for a person and for shared groups, and begins none of these meanwhile.
+
+        What a group's summary is made of may be theirs: one that had read it already would be kept after it is gone.
+        What is asked for meanwhile begins afterwards; what was ended is made after a later answer.
+        """
+        held = self._held[user] = {}
+        try:
+            await self._end(user)
+            yield
+        finally:
+            del self._held[user]
+            for occasion in held.values():
+                self.after(occasion)
+
+    async def _end(self, user: str) -> None:
+        running = {each: task for each, task in self._running.items() if _concerns(user, each)}
         for task in running.values():
             task.cancel()
         if running:
@@ -188,6 +209,11 @@ class Summaries:
         log.warning(
             "summary.failed conversation=%s failures=%d pause=%.0f error=%s", conversation, failures, pause, why
         )
+
+
+def _concerns(user: str, conversation: ConversationId) -> bool:
+    """Whether something of this person may be in its summary."""
+    return conversation.lane.user == user or conversation.lane.is_shared
 
 
 async def _summarised(client: ModelClient, draft: Draft, max_chars: int) -> tuple[Summarised, int]:

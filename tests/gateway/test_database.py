@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import random
 import sqlite3
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -63,3 +64,34 @@ def test_a_file_that_is_no_database_is_told(tmp_path: Path) -> None:
     (tmp_path / "x.db").write_bytes(b"this is not a database, but long enough to be looked at" * 100)
     with pytest.raises(sqlite3.DatabaseError):
         Database(tmp_path / "x.db", SCHEMA).open()
+
+
+async def test_what_was_deleted_is_in_no_byte(tmp_path: Path) -> None:
+    """Also where SQLite moved rows between pages and left copies of them."""
+    schema = "CREATE TABLE IF NOT EXISTS t (id INTEGER PRIMARY KEY, v TEXT UNIQUE)"
+    database = Database(tmp_path / "x.db", schema, durable=False)
+    await asyncio.to_thread(database.open)
+    rng = random.Random(7)
+    for n in range(400):
+        secret = f"独角兽{n:03}" if n % 3 else f"凤凰{n:03}"
+        row = (n, secret + "x" * rng.randrange(600))
+        await database.run(lambda db, row=row: db.execute("INSERT INTO t VALUES (?, ?)", row) and None)
+        if n > 20 and n % 2:
+            blanked = (str(n - 15), n - 15)
+            await database.run(lambda db, row=blanked: db.execute("UPDATE t SET v = ? WHERE id = ?", row) and None)
+    await database.run(lambda db: db.execute("DELETE FROM t WHERE v LIKE '独角兽%'") and None)
+    assert await database.empty_log()
+    content = b"".join(await asyncio.to_thread(lambda: [path.read_bytes() for path in tmp_path.iterdir()]))
+    assert "独角兽".encode() not in content
+    assert "凤凰".encode() in content
+    await database.close()
+
+
+async def test_a_file_that_cannot_be_written_anew_is_told(
+    database: Database, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    await database.run(insert(1))
+    monkeypatch.setattr("gateway.database._MOST_REWRITTEN", 1)
+    assert not await database.empty_log()
+    assert "not written anew" in caplog.text
+    assert await database.run(lambda db: db.execute("SELECT COUNT(*) FROM t").fetchone()[0]) == 1

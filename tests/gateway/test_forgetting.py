@@ -468,18 +468,39 @@ async def test_a_summary_under_way_ends_and_others_are_made(tmp_path: Path) -> N
             await made.talk(30, conversation)
             made.after(conversation)
         await until(lambda: made.model.running == 2)
-        await made.summaries.forget(CONVERSATION.lane.user)
-        assert made.model.running == 1
+        async with made.summaries.closed_to(CONVERSATION.lane.user):
+            assert made.model.running == 1
         made.model.gate.set()
         await made.settled()
         made.after()
-        await made.summaries.forget(CONVERSATION.lane.user)
-        assert not made.summaries._running, "one that had not begun"
+        async with made.summaries.closed_to(CONVERSATION.lane.user):
+            assert not made.summaries._running, "one that had not begun"
         archives = await asyncio.to_thread(lambda: [path.parent.name for path in tmp_path.glob("archives/*/*.yaml")])
         assert archives == [other.lane.user]
         made.after()
         await made.settled()
         assert len(await asyncio.to_thread(lambda: list(tmp_path.glob("archives/*/*.yaml")))) == 2
+        await made.memory.close()
+
+
+async def test_no_summary_of_a_group_is_begun_while_somebody_is_forgotten(tmp_path: Path) -> None:
+    """It could read what they said just before it goes, and keep it just after."""
+    group = replace(CONVERSATION, lane=LaneKey("g" + "a" * 12, "feishu", "0" * 12, True))
+    async with asyncio.TaskGroup() as tasks:
+        made = SummaryBench(tmp_path, tasks)
+        made.model.gate = asyncio.Event()
+        await made.talk(30, group)
+        made.after(group)
+        await until(lambda: made.model.running == 1)
+        async with made.summaries.closed_to("u" + "c" * 12):
+            assert made.model.running == 0
+            async with made.summaries.closed_to("u" + "d" * 12):
+                made.after(group)
+            assert not made.summaries._running
+        await until(lambda: made.model.running == 1, what="what was asked for meanwhile")
+        made.model.gate.set()
+        await made.settled()
+        assert len(await asyncio.to_thread(lambda: list(tmp_path.glob("archives/*/*.yaml")))) == 1
         await made.memory.close()
 
 

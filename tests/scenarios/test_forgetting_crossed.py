@@ -205,7 +205,7 @@ class Storm:
         self.name = f"ou_person_{number}"
         self.user = user_id("feishu", feishu.app_id, self.name)
         self.late: list[str] = []
-        self.steps: list[str] = []
+        self.stopped = self.back = False
 
     async def say(self, text: str, who: str = "") -> None:
         """To the bot, in the direct chat or in the group."""
@@ -237,7 +237,8 @@ class Storm:
         likely: list[Callable[[], Awaitable[object]]] = [
             self.say_late,
             self.say_late,
-            lambda: self.say(self.rng.choice(("/new", "/history", "/status", "/agent job", "/stop", "/agent auto"))),
+            self.command,
+            self.stop,
             lambda: self.say(f"{self.friends}又说", "ou_friend"),
             lambda: self.gateway.get(f"/api/conversations?user={self.user}"),
             self.look,
@@ -258,8 +259,17 @@ class Storm:
         await step()
 
     async def say_late(self) -> None:
+        self.back = True
         self.late.append(f"迟到{self.name[10:]}之{len(self.late)}。")
         await self.say(self.late[-1])
+
+    async def command(self) -> None:
+        self.back = True
+        await self.say(self.rng.choice(("/new", "/history", "/status", "/agent job", "/agent auto")))
+
+    async def stop(self) -> None:
+        self.stopped = self.back = True
+        await self.say("/stop")
 
     async def admin(self) -> None:
         await self.gateway.app.forget(self.user)
@@ -296,8 +306,8 @@ async def check(gateway: Inside, storm: Storm, feishu: FakeFeishu) -> None:
     assert await left(gateway, storm.friends)
     said = "".join(texts(feishu))
     for late in storm.late:
-        assert late in said or await left(gateway, late) == [], late
-    if not storm.late:
+        assert late in said or storm.stopped or await left(gateway, late) == [], late
+    if not storm.back:
         await until(lambda: not holding(gateway.workspace, storm.name), what="the last of the command itself")
 
 
