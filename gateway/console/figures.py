@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
+from urllib.parse import urlencode
 
 from gateway.console.timeline import outcome, outcome_state
 
@@ -59,6 +60,11 @@ def milliseconds(value: float | None) -> str:
     return f"{value:.0f} ms" if value >= 10 else f"{value:.1f} ms"
 
 
+def query(values: Mapping[str, object]) -> str:
+    """Parameters of an address; half characters become ``?``."""
+    return urlencode({key: str(value) for key, value in values.items()}, errors="replace")
+
+
 def role(name: str) -> str:
     """A role in Chinese."""
     return ROLES.get(name, name)
@@ -80,6 +86,7 @@ FILTERS: Mapping[str, Callable[..., str]] = {
     "when": when,
     "span": span,
     "ms": milliseconds,
+    "query": query,
     "role": role,
     "stage": stage,
     "channel": channel,

@@ -51,6 +51,7 @@ class Overview:
     attention: Sequence[Attention]
     channels: Sequence[Line]
     models: Sequence[Line]
+    servers: Sequence[Line]
     stores: Sequence[Line]
     waiting: int | None
     unsent: int | None
@@ -99,10 +100,13 @@ def overview(status: Mapping[str, Any], now: float) -> Overview:
     models = _worst_first(
         _line(name, each, now, more=f"{each['provider']} · {each['model']}") for name, each in status["models"].items()
     )
+    servers = _worst_first(
+        _line(name, each, now, more=f"{len(each['tools'])} 个工具") for name, each in status.get("mcp", {}).items()
+    )
     stores = [_inbox(status), _files(status), _redis(status)]
     config = status["config"]
     attention = [Attention("配置有误，仍在用原来的配置", problem, "/config") for problem in config["problems"]]
-    for kind, lines in (("渠道", channels), ("模型", models), ("", stores)):
+    for kind, lines in (("渠道", channels), ("模型", models), ("MCP 服务", servers), ("", stores)):
         attention += [Attention(f"{kind} {line.name}".strip(), line.detail) for line in lines if line.state == "bad"]
     if config["waiting_for_restart"]:
         keys = "、".join(config["waiting_for_restart"])
@@ -112,6 +116,7 @@ def overview(status: Mapping[str, Any], now: float) -> Overview:
         attention=attention,
         channels=channels,
         models=models,
+        servers=servers,
         stores=stores,
         waiting=queue["waiting"],
         unsent=queue["unsent"],

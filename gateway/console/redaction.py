@@ -23,9 +23,14 @@ _REFERENCE = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]*(?::-(.*))?\}", re.DOTALL)
 _LOOKS_SECRET = re.compile(
     r"((?:key|secret|token|password|passwd|pwd)[\"']?\s*[:=：](?!-)\s*)(?![\"']?(?:\$\{|•))([^\s,}]+)", re.I
 )
-_IN_ADDRESS = re.compile(r"(://)[^/\s@]+@|(://[^\s?]+\?)[^\s\"']+")
+_NAME_IN_ADDRESS = re.compile(r"(://)[^/\s@]+@")
+_QUERY_OF_ADDRESS = re.compile(r"(://[^\s?\"']+\?)([^\s\"']+)")
+_VARIABLE = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]*\}")
+_ONE_WORD = re.compile(r"[^\s:{},\[\]\"'|>&*!#]+(?:\s+#.*)?")
 _KEY_LINE = re.compile(r"(\s*(?:- +)?[\"']?([\w.-]+)[\"']?\s*:)(\s+.*|)$")
 _SHORTEST = 8
+_DEEPEST, _MOST_NODES = 40, 50_000
+_ALSO_SECRET = frozenset({"args"})  # of a program: a token among them is nothing that could be told apart
 
 
 @cache
@@ -42,7 +47,7 @@ def _known() -> tuple[frozenset[str], frozenset[str], frozenset[str]]:
         for name, info in model.model_fields.items():
             parts = list(_parts(info.annotation))
             inner = [each for each in parts if isinstance(each, type) and issubclass(each, BaseModel)]
-            hides = SecretStr in parts or info.repr is False
+            hides = SecretStr in parts or info.repr is False or name in _ALSO_SECRET
             (secret if hides else sections if inner else public).add(info.alias or name.replace("_", "-"))
             waiting += inner
     return frozenset(public - secret), frozenset(secret), frozenset(sections)
@@ -58,9 +63,9 @@ def redacted(text: str, secrets: Iterable[str] = ()) -> list[str]:
     """The lines of a YAML file, as many as it has; `secrets` are values that must not be seen wherever they stand."""
     try:
         root = yaml.compose(text, _LOADER)
-    except yaml.YAMLError:
+        hidden = sorted(set(_hidden(root, (), iter(range(_MOST_NODES)))), reverse=True) if root is not None else []
+    except (yaml.YAMLError, RecursionError):
         return _cleaned("\n".join(map(_by_line, text.split("\n"))), secrets)
-    hidden = sorted(set(_hidden(root, ())), reverse=True) if root is not None else []
     copies = {value for _, _, value in hidden}
     for start, end, _ in hidden:
         written = text[start:end]
@@ -68,17 +73,22 @@ def redacted(text: str, secrets: Iterable[str] = ()) -> list[str]:
     return _cleaned(text, {*secrets, *copies})
 
 
-def _hidden(node: yaml.Node, path: tuple[str, ...]) -> Iterator[tuple[int, int, str]]:
-    """Start and end of every scalar that is not shown; with its value where that is a secret for certain."""
+def _hidden(node: yaml.Node, path: tuple[str, ...], left: Iterator[int]) -> Iterator[tuple[int, int, str]]:
+    """Start and end of every scalar that is not shown; with its value where that is a secret for certain.
+
+    Raises RecursionError for aliases that lead back to themselves, or to more than `left` nodes.
+    """
+    if len(path) > _DEEPEST or next(left, None) is None:
+        raise RecursionError
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
             name = key.value if isinstance(key, yaml.ScalarNode) else "?"
-            yield from _hidden(value, (*path, name))
+            yield from _hidden(value, (*path, name), left)
             if not isinstance(key, yaml.ScalarNode):
-                yield from _hidden(key, (*path, "?"))
+                yield from _hidden(key, (*path, "?"), left)
     elif isinstance(node, yaml.SequenceNode):
         for item in node.value:
-            yield from _hidden(item, path)
+            yield from _hidden(item, (*path, path[-1] if path else ""), left)
     elif node.value.strip() and not _is_public(path):
         value = str(node.value)
         known = _is_secret(path) and not _REFERENCE.fullmatch(value)
@@ -112,7 +122,9 @@ def _by_line(line: str) -> str:
     found = _KEY_LINE.fullmatch(line)
     if not found:
         return HIDDEN
-    shown = not found[3].strip() or _is_public((found[2],)) or _REFERENCE.fullmatch(found[3].strip().strip("\"'"))
+    value = found[3].strip()
+    plain = _is_public((found[2],)) and _ONE_WORD.fullmatch(value)
+    shown = not value or plain or _VARIABLE.fullmatch(value.strip("\"'"))
     return line if shown else f"{found[1]} {HIDDEN}"
 
 
@@ -121,5 +133,12 @@ def _cleaned(text: str, secrets: Iterable[str]) -> list[str]:
         if len(secret) >= _SHORTEST:
             text = text.replace(secret, HIDDEN)
     text = _LOOKS_SECRET.sub(rf"\1{HIDDEN}", text)
-    text = _IN_ADDRESS.sub(lambda found: f"{found[1]}{HIDDEN}@" if found[1] else f"{found[2]}{HIDDEN}", text)
+    text = _NAME_IN_ADDRESS.sub(rf"\1{HIDDEN}@", text)
+    text = _QUERY_OF_ADDRESS.sub(lambda found: found[1] + "&".join(map(_parameter, found[2].split("&"))), text)
     return text.split("\n")
+
+
+def _parameter(written: str) -> str:
+    """One of an address's parameters: its name at most, unless its value is a variable's."""
+    name, equals, value = written.rpartition("=")
+    return written if _VARIABLE.fullmatch(value) else f"{name}{equals}{HIDDEN}"
