@@ -1,10 +1,9 @@
 """The fence lines of markdown's code blocks (CommonMark §4.5): what opens a block, and what closes it. Pure."""
 
+import re
 from dataclasses import dataclass
 
-import regex
-
-FENCE_LINE = regex.compile(r"[ \t]*(?P<marker>`{3,}|~{3,})[ \t]*(?P<tag>[^`\s<]*)(?P<rest>[^`\n]*)")
+FENCE_LINE = re.compile(r"[ \t]*(?P<marker>`{3,}|~{3,})[ \t]*(?P<tag>[^`\s<]*)(?P<rest>[^`\n]*)")
 """A tag has no `<`: a block that is opened again in another part must not begin a mention there."""
 
 

@@ -3,6 +3,7 @@
 Not CommonMark to the letter: nothing here fails, whatever is not recognised is prose, and code is kept byte for byte.
 """
 
+import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -12,12 +13,12 @@ import regex
 
 from channels.fence import Fence, opened_by
 
-_CONTROL = regex.compile(r"[\x00-\x08\x0b-\x1f\x7f\ufdd0]")
-_SURROGATE = regex.compile(r"[\ud800-\udfff]")
-_CONTAINER = regex.compile(r"(?:[ \t]{0,8}>){1,8}[ \t]?")
-LIST_ITEM = regex.compile(r"(?P<indent>[ \t]*)(?P<marker>[-*+•·]|\d{1,9}[.)])(?P<gap>[ \t]+)(?=\S)")
-_DELIMITERS = regex.compile(r"\|?+[ \t]*+:?-++:?[ \t]*+(?:\|[ \t]*+:?-++:?[ \t]*+)*+\|?")
-_TICKS = regex.compile(r"`+")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\ufdd0]")
+_SURROGATE = re.compile(r"[\ud800-\udfff]")
+_CONTAINER = re.compile(r"(?:[ \t]{0,8}>){1,8}[ \t]?")
+LIST_ITEM = re.compile(r"(?P<indent>[ \t]*)(?P<marker>[-*+•·]|\d{1,9}[.)])(?P<gap>[ \t]+)(?=\S)")
+_DELIMITERS = re.compile(r"\|?+[ \t]*+:?-++:?[ \t]*+(?:\|[ \t]*+:?-++:?[ \t]*+)*+\|?")
+_TICKS = re.compile(r"`+")
 _URL_END = ".,;:!?)]}'\"~_"
 
 _SPAN = regex.compile(

@@ -6,6 +6,7 @@ neutralised, tags outside of code are, images become links, and only addresses o
 The content of code is never changed, but for the bracket of a mention (or, in `plain`, of an anchor).
 """
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
@@ -21,11 +22,11 @@ _MENTION_TAG = regex.compile(r"<(?=[\s\p{Cf}]*+/?[\s\p{Cf}]*+(?:at|person)\b)", 
 _MENTION_SIGN = regex.compile(r"<(?=[\s\p{Cf}]*+@)")
 _ANCHOR = regex.compile(r"<(?=[\s\p{Cf}]*+/?[\s\p{Cf}]*+a\b)", regex.IGNORECASE)
 
-_WEB = regex.compile(r"(?:https?://|mailto:|tel:)[^\s<>]+", regex.IGNORECASE)
-_HEADING = regex.compile(r" {0,3}#{1,6}[ \t]+(.*)")
-_RULE = regex.compile(r" {0,3}(?:(?:-[ \t]*){3,}|(?:\*[ \t]*){3,}|(?:_[ \t]*){3,})")
-_QUOTE = regex.compile(r"((?:[ \t]{0,3}>[ \t]?)+)(.*)")
-_TASK = regex.compile(r"\[([ xX])\][ \t]+(?=\S)")
+_WEB = re.compile(r"(?:https?://|mailto:|tel:)[^\s<>]+", re.IGNORECASE)
+_HEADING = re.compile(r" {0,3}#{1,6}[ \t]+(.*)")
+_RULE = re.compile(r" {0,3}(?:(?:-[ \t]*){3,}|(?:\*[ \t]*){3,}|(?:_[ \t]*){3,})")
+_QUOTE = re.compile(r"((?:[ \t]{0,3}>[ \t]?)+)(.*)")
+_TASK = re.compile(r"\[([ xX])\][ \t]+(?=\S)")
 
 _EMPHASIS = tuple(
     regex.compile(pattern)
@@ -84,7 +85,7 @@ def without_tags(text: str) -> str:
 
 
 def _replaced(pattern: "regex.Pattern[str]", text: str) -> str:
-    return str(pattern.sub("＜", text))
+    return str(pattern.sub("＜", text)) if "<" in text else text
 
 
 def _title(line: str) -> str | None:

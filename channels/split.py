@@ -3,6 +3,7 @@
 This is the only splitter in the path of an answer.
 """
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -10,11 +11,11 @@ import regex
 
 from channels.fence import FENCE_LINE, Fence, opened_by
 
-_SURROGATE = regex.compile(r"[\ud800-\udfff]")
-_BLANK_LINES = regex.compile(r"(?:[^\S\n]*\n)+")
-_SENTENCE_END = regex.compile(r"(?:[。！？!?；;…]+|\.)[”’」』）)\]\"'*_]*(?:\s+|(?<=[^\x00-\x7f])|(?<=[!?;]))")
-_CLAUSE_END = regex.compile(r"\s+|[，、,：:]+")
-_MARKER = regex.compile(r"`{3,}|~{3,}")
+_SURROGATE = re.compile(r"[\ud800-\udfff]")
+_BLANK_LINES = re.compile(r"(?:[^\S\n]*\n)+")
+_SENTENCE_END = re.compile(r"(?:[。！？!?；;…]+|\.)[”’」』）)\]\"'*_]*(?:\s+|(?<=[^\x00-\x7f])|(?<=[!?;]))")
+_CLAUSE_END = re.compile(r"\s+|[，、,：:]+")
+_MARKER = re.compile(r"`{3,}|~{3,}")
 _GRAPHEME = regex.compile(r"\X")
 
 

@@ -4,6 +4,7 @@ The one rule for unknown ones: a text whose first word is ``/word`` (no second s
 and an unknown one is answered with a hint; anything else goes to the agent.
 """
 
+import re
 from dataclasses import dataclass
 
 import regex
@@ -24,12 +25,12 @@ _NAMES = {
 _BY_WORD = {word: name for name, words in _NAMES.items() for word in words}
 _BARE = {word: name for word, name in _BY_WORD.items() if not word.isascii()}
 _WITH_ARGUMENT = {"agent"}
-_CODE = regex.compile(r"[A-Za-z0-9-]{10,12}")  # 关联账号 怎么弄 is talk
+_CODE = re.compile(r"[A-Za-z0-9-]{10,12}")  # 关联账号 怎么弄 is talk
 _EDGES = regex.compile(r"^[\p{Z}\p{C}]+|[\p{Z}\p{C}]+$")
-_END = regex.compile(r"[。.．!！~～…]+$")
-_BLANK_AFTER_SLASH = regex.compile(r"^[/／]\s+(?=\S+$)")
-_SLASHED = regex.compile(r"[/／]([^\s/／.]{1,20})(?:\s+(.*))?", regex.DOTALL)
-_SPACED = regex.compile(r"(\S{1,20})(?:\s+(\S{1,60}))?")
+_END = re.compile(r"[。.．!！~～…]+$")
+_BLANK_AFTER_SLASH = re.compile(r"^[/／]\s+(?=\S+$)")
+_SLASHED = re.compile(r"[/／]([^\s/／.]{1,20})(?:\s+(.*))?", re.DOTALL)
+_SPACED = re.compile(r"(\S{1,20})(?:\s+(\S{1,60}))?")
 
 OVERTAKES = frozenset({"stop", "help", "agents", "status", "whoami", "history", "forget"})
 """Commands that do not wait for the turn before them: they stop it, or merely read."""
@@ -50,6 +51,8 @@ class Command:
 
 def bare(text: str) -> str:
     """`text` without blanks and invisible characters at both ends."""
+    if text[:1].isalnum() and text[-1:].isalnum():
+        return text
     stripped: str = _EDGES.sub("", text)
     return stripped
 
