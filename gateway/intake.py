@@ -86,6 +86,7 @@ class Intake:
             outcome.append(await self._store(message))
         except Exception as error:  # border of one message: the platform may deliver it again
             log_failure(log, f"message not stored lane={message.lane}", error)
+            self._note(message, Kind.FAILED, text="not-stored", error=type(error).__name__)
 
     async def _store(self, message: InboundMessage) -> Admission:
         await self._settled(message.user)

@@ -15,7 +15,7 @@ from channels.message import Part
 from gateway.inbox import Stored
 from gateway.logs import log_failure
 from gateway.parts import Parts, WaitingPart
-from gateway.trace import Fact, Kind, Note, follow, untraced
+from gateway.trace import CHANNEL_OFF, Fact, Kind, Note, follow, untraced
 from memory.conversation import LaneKey
 
 log = logging.getLogger("sanqiao.outbox")
@@ -132,6 +132,7 @@ class Outbox:
         channel = self._channels.get(message.entry)
         if channel is None:
             log.error("answer left in the inbox turn=%d entry=%s reason=channel-is-off", delivery.turn, message.entry)
+            self._note(message, Kind.LEFT, reason=CHANNEL_OFF)
             return
         for waiting in parts:
             part = Part(

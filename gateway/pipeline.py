@@ -34,7 +34,7 @@ from gateway.snapshot import Snapshots
 from gateway.summaries import Occasion, Summaries
 from gateway.token_use import Spent
 from gateway.tool_calls import Desk
-from gateway.trace import Fact, Kind, Note, follow, id_of, untraced
+from gateway.trace import CHANNEL_OFF, Fact, Kind, Note, follow, id_of, untraced
 from memory.conversation import LaneKey
 from memory.errors import StoreError
 from memory.filters import FilterFailed
@@ -132,6 +132,7 @@ class Pipeline:
         entry, forgets = work.group.newest.message.entry, work.command is not None and work.command.name == "forget"
         if entry not in self._channels and not forgets:
             log.warning("left in the inbox turn=%d entry=%s reason=channel-is-off", work.group.turn, entry)
+            self._note(work.group.newest.message, Kind.LEFT, reason=CHANNEL_OFF)
             return
         follow(work.group.newest.message)
         if work.group.rerun:
@@ -251,7 +252,15 @@ class Pipeline:
             await self._inbox.take(group, conversation, reason, now)
         follow(message, conversation)
         log.info("routed conversation=%s reason=%s", conversation, reason.partition("：")[0])
-        self._note(message, Kind.ROUTED, agent=agent.name, reason=reason, conversation=str(conversation))
+        self._note(
+            message,
+            Kind.ROUTED,
+            agent=agent.name,
+            reason=reason,
+            conversation=str(conversation),
+            waited=round(now - group.newest.accepted_at, 3),
+            seconds=round(self._clock() - now, 3),
+        )
         turn = await user_turn(group, agent, snapshot, now)
         if turn is None:
             return None

@@ -21,6 +21,7 @@ Fact = str | int | float | bool | None
 """One detail of a step."""
 
 ID_LENGTH = 13
+CHANNEL_OFF = "渠道没有启用；启用后重启，会接着处理"
 
 
 @functools.lru_cache(maxsize=4096)
@@ -39,11 +40,12 @@ class Kind(StrEnum):
     """What a step tells. In brackets its facts.
 
     ``received`` [bytes]; ``duplicate`` [state]; ``refused`` [reason, told]; ``command`` [name]; ``joined`` [into,
-    trace]; ``resumed`` after a restart; ``routed`` [agent, reason]; ``window`` (see SeenWindow) [kept, dropped, tokens,
+    trace]; ``resumed`` after a restart; ``routed`` [agent, reason, waited, seconds]; ``window`` (see SeenWindow) [kept, dropped, tokens,
     gap, summary]; ``model`` [model, seconds, first_token, prompt_tokens, completion_tokens, finish, messages, tools,
     error, reason]; ``tool`` [name, outcome, seconds, chars]; ``answered`` [chars, parts, stopped]; ``failed`` [text,
     error, reason]; ``sent`` [part, parts, attempts, seconds, platform_id]; ``retried`` [part, attempt, pause, reason];
-    ``unsent`` [part, reason]; ``shelved`` [part, reason]; ``expired`` [reason]. Times are seconds.
+    ``unsent`` [part, reason]; ``shelved`` [part, reason]; ``left`` in the inbox for the time being
+    [reason]; ``expired`` [reason]. Times are seconds.
     """
 
     RECEIVED = "received"
@@ -62,6 +64,7 @@ class Kind(StrEnum):
     RETRIED = "retried"
     UNSENT = "unsent"
     SHELVED = "shelved"
+    LEFT = "left"
     EXPIRED = "expired"
 
 

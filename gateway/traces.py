@@ -46,7 +46,7 @@ _FORGOTTEN, _FORGOTTEN_SECONDS = 1000, 7200.0
 _DAY = 86400.0
 _MEGABYTE = 1 << 20
 
-_EXPLAINS = (Kind.REFUSED, Kind.FAILED, Kind.UNSENT, Kind.EXPIRED, Kind.SHELVED)
+_EXPLAINS = (Kind.REFUSED, Kind.FAILED, Kind.UNSENT, Kind.EXPIRED, Kind.SHELVED, Kind.LEFT)
 """The steps whose reason is the trace's."""
 
 T = TypeVar("T")

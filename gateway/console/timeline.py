@@ -22,6 +22,7 @@ LABELS: Mapping[str, str] = {
     Kind.RETRIED: "重新发送",
     Kind.UNSENT: "没有送达",
     Kind.SHELVED: "等用户来取",
+    Kind.LEFT: "留在收件箱",
     Kind.EXPIRED: "过期",
 }
 OUTCOMES: Mapping[str, str] = {
