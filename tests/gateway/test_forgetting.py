@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from channels.message import Failed, InboundMessage, Progress, Silent
-from gateway import conversation_index
+from gateway import conversation_index, trace_store
 from gateway.commands import parse
 from gateway.conversation_index import ConversationIndex
 from gateway.database import Database
@@ -502,6 +502,29 @@ async def test_no_summary_of_a_group_is_begun_while_somebody_is_forgotten(tmp_pa
         await made.settled()
         assert len(await asyncio.to_thread(lambda: list(tmp_path.glob("archives/*/*.yaml")))) == 1
         await made.memory.close()
+
+
+# ---- traces
+
+
+def test_system_messages_of_their_groups_go_also_when_nobody_knows_the_groups_any_more() -> None:
+    """After a kill: what they said in the groups is replaced by then, and the files name them no more."""
+    db = sqlite3.connect(":memory:")
+    db.row_factory = sqlite3.Row
+    db.executescript(trace_store.SCHEMA)
+    group, other = "g" + "a" * 12, "g" + "b" * 12
+    for number, (user, owner) in enumerate((("u1", "u1"), ("u1", group), ("u2", other), ("u2", "u2"))):
+        blank = {row["name"]: "" for row in db.execute("PRAGMA table_info(traces)") if row["name"] != "seq"}
+        trace = {**blank, "id": str(number), "at": 1.0, "last": 1.0, "user": user, "lane": f"{owner}:feishu:0:1"}
+        marks = ", ".join("?" * len(trace))
+        db.execute(f"INSERT INTO traces ({', '.join(trace)}) VALUES ({marks})", tuple(trace.values()))
+        frame = {row["name"]: "" for row in db.execute("PRAGMA table_info(frames)")} | {"owner": owner}
+        frame |= {"id": str(number)} if "id" in frame else {}
+        marks = ", ".join("?" * len(frame))
+        db.execute(f"INSERT INTO frames ({', '.join(frame)}) VALUES ({marks})", tuple(frame.values()))
+    assert trace_store.forget(db, "u1", ()) == 2
+    assert sorted(row["owner"] for row in db.execute("SELECT owner FROM frames")) == [other, "u2"]
+    db.close()
 
 
 # ---- all together

@@ -10,6 +10,7 @@ import os
 import random
 import shutil
 import threading
+import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -299,10 +300,19 @@ async def settled(gateway: Inside) -> None:
         await asyncio.sleep(0.02)
 
 
+async def quoted(gateway: Inside, word: str) -> bool:
+    """Whether a system message that is kept for the traces, deflated, holds the word."""
+    database = gateway.app._traces._database
+    assert database is not None
+    bodies = await database.run(lambda db: [row["body"] for row in db.execute("SELECT body FROM frames")])
+    return any(word in str(json.loads(zlib.decompress(body))) for body in bodies)
+
+
 async def check(gateway: Inside, storm: Storm, feishu: FakeFeishu) -> None:
     """Nothing is left of what was said before; what was said meanwhile is answered, or gone; friends' words stay."""
     await settled(gateway)
     assert await left(gateway, storm.word) == []
+    assert not await quoted(gateway, storm.word)
     assert await left(gateway, storm.friends)
     said = "".join(texts(feishu))
     for late in storm.late:
