@@ -72,10 +72,10 @@ class AccessToken:
         """A token that is good now. Raises TokenError."""
         now = self._clock()
         if self._grant and now < self._ends_at:
-            if now >= self._refresh_at and now >= self._ask_again_at:
+            if now >= self._refresh_at and not self._rests(now):
                 self._start()
             return self._grant.token
-        if self._error and now < self._ask_again_at and not self._running:
+        if self._error and self._rests(now) and not self._running:
             raise type(self._error)(str(self._error))
         await asyncio.wait((self._start(),))  # unlike a plain await, one who gives up does not cancel it for all
         if self._grant is None:
@@ -98,6 +98,10 @@ class AccessToken:
     @property
     def _running(self) -> bool:
         return self._task is not None and not self._task.done()
+
+    def _rests(self, now: float) -> bool:
+        """Whether nobody is to be asked yet. A pause that is longer than any comes of a clock that was set back."""
+        return 0 < self._ask_again_at - now <= _LONGEST_PAUSE
 
     def _start(self) -> asyncio.Task[None]:
         if self._task is None or self._task.done():

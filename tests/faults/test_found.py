@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from channels.access_token import AccessToken, Grant, TokenUnavailable
 from channels.wechat.exchange import Person
 from channels.wechat.reply import Words, compose
 from gateway import lanes
@@ -33,6 +34,24 @@ async def test_an_answer_that_could_not_be_recorded_is_sent_later_and_no_failure
         assert await gateway.feishu_says("在吗") == "答复：在吗"
         assert len(model.requests) == 1
         assert await gateway.said() == [("user", "在吗"), ("assistant", "答复：在吗")]
+
+
+async def test_a_clock_set_back_during_a_pause_keeps_nobody_from_a_token() -> None:
+    """A failure, then the clock goes back by hours: the next one who asks is given a token, not the old error."""
+    now, failures = [100_000.0], [TokenUnavailable("busy")]
+
+    async def fetch() -> Grant:
+        if failures:
+            raise failures.pop()
+        return Grant("t-1", 7200.0)
+
+    token = AccessToken(fetch, lambda: now[0])
+    with pytest.raises(TokenUnavailable):
+        await token.get()
+    with pytest.raises(TokenUnavailable):
+        await token.get()
+    now[0] -= 6 * 3600.0
+    assert await token.get() == "t-1"
 
 
 async def test_an_answer_that_goes_to_the_shelf_is_not_overtaken_by_the_next_one() -> None:
