@@ -172,7 +172,9 @@ class Persons:
             return None
         if other == user or not re.fullmatch(PERSON, other):
             wanted = "不能是自己" if other == user else "应为另一个账号的标识（u 和 12 个小写字母或数字）"
-            log.warning("same-as ignored: %s: %s: %s；请改正或删去", person_file.path_of(user), KEY, wanted)
+            log.warning(
+                "same-as ignored user=%s reason=%s: %s: %s；请改正或删去", user, person_file.path_of(user), KEY, wanted
+            )
             return None
         return other
 
@@ -183,4 +185,4 @@ class _Unknown(Exception):
 
 def _stamp(entry: "os.DirEntry[str]") -> _Stamp:
     stat = entry.stat(follow_symlinks=False)
-    return stat.st_mtime_ns, stat.st_size, stat.st_ino
+    return stat.st_ctime_ns, stat.st_size, stat.st_ino  # of any change: also of rights, or of a copy with its old date

@@ -52,7 +52,7 @@ def _pairs(text: str) -> Counter[str]:
 
 RECALL = Tool(
     name="recall",
-    description="查同一个人在其他私聊（别的智能体、别的会话）里说过的内容。对方提到以前在别处说过、而这里看不到时调用",
+    description="查同一个人在其他私聊（别的智能体、别的会话、关联的账号）里说过的内容。对方提到以前在别处说过、而这里看不到时调用",
     parameters={
         "type": "object",
         "properties": {"query": {"type": "string", "description": "要找的内容，用对方可能说过的词"}},

@@ -302,7 +302,7 @@ async def test_all_accounts_are_forgotten_whichever_asks(linking: LinkBench, ask
 
 
 @pytest.mark.parametrize("asks", ["ou_1", "ou_2", "ou_3"])
-@pytest.mark.parametrize("fails", range(3))
+@pytest.mark.parametrize("fails", [1, 2])
 async def test_broken_off_and_asked_again_all_are_forgotten(
     linking: LinkBench, monkeypatch: pytest.MonkeyPatch, asks: str, fails: int
 ) -> None:
@@ -342,9 +342,9 @@ async def test_messages_of_any_account_wait_until_all_are_forgotten(
     await until(lambda: begun)
     assert begun == [A], "the one that asks goes last"
     settled = [asyncio.create_task(bench.forgetting.settled(user)) for user in (A, B)]
-    again = asyncio.create_task(bench.forgetting.forget(A))
     linked = [asyncio.create_task(each) for each in (linking.link("WRONG-WRONG", "ou_3"), linking.unlink("ou_2"))]
-    waiting = (*settled, again, *linked)
+    await asyncio.sleep(0.02)
+    waiting = (*settled, *linked, asyncio.create_task(bench.forgetting.forget(A)))
     await asyncio.sleep(0.02)
     assert not any(each.done() for each in waiting)
     await asyncio.wait_for(bench.forgetting.settled(C), 1)

@@ -193,6 +193,16 @@ def test_a_file_that_cannot_be_read_for_a_moment_unlinks_nobody(tmp_path: Path) 
     assert persons.links == Links({B: A})
 
 
+def test_a_file_that_comes_with_its_old_date_is_read(tmp_path: Path) -> None:
+    write(tmp_path, B, f"same-as: {A}\n")
+    path, persons = tmp_path / "users" / f"{B}.yaml", Persons(tmp_path)
+    persons.refresh()
+    before = path.stat()
+    write(tmp_path, B, f"same-as: {C}\n")
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert persons.refresh() == Links({B: C})
+
+
 def test_no_link_is_followed_out_of_the_workspace(tmp_path: Path) -> None:
     (tmp_path / "outside.yaml").write_text(f"same-as: {A}\n")
     (tmp_path / "users").mkdir()
