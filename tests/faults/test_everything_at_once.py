@@ -59,7 +59,6 @@ class Stage:
         self.ding, self.wechat, self.wecom = SeeingDingTalk(), WeChatPlatform(patience=3.0), FakeWeComBot()
         self.redis = RedisServer()
         self.disk = Disk(root / "workspace")
-        self.slow = False
 
     @contextlib.asynccontextmanager
     async def open(self) -> AsyncIterator["Stage"]:
