@@ -236,6 +236,18 @@ async def test_the_knobs_reach_the_window(running: Running) -> None:
     assert ("inspect", str(ID), over) in running.backend.asked
 
 
+async def test_of_merged_messages_the_last_has_the_request(running: Running) -> None:
+    joined = Step(Kind.JOINED, 100.0, {"into": "m-2", "trace": "t-2"})
+    running.backend.recorded = [trace(id="t-1", steps=(joined,)), trace(id="t-2", seq=2)]
+    running.backend.sent_requests = {"t-2": sent("合并的一问")}
+    status, text = await running.fetch(f"/conversations/{ID}/then?turn=m-1", headers=RIGHT)
+    assert status == 200
+    assert "合并的一问" in text
+    running.backend.recorded = []
+    assert "没有轨迹" in (await running.fetch(f"/conversations/{ID}/then?turn=m-1", headers=RIGHT))[1]
+    assert (await running.fetch(f"/conversations/{ID}/latest", headers=RIGHT))[0] == 204
+
+
 # ---------------------------------------------------------------- static files
 def test_what_is_vendored_is_what_its_note_says() -> None:
     note = (CONSOLE / "static" / "htmx-LICENSE.txt").read_text("utf-8")

@@ -10,7 +10,7 @@ from gateway.console.backend import ConsoleBackend
 from gateway.console.inspector import Share, shares
 from gateway.console.templating import page, wants_fragment
 from gateway.console.timeline import OUTCOMES, timeline
-from gateway.trace import Outcome, Trace, TraceQuery
+from gateway.trace import Kind, Outcome, Trace, TraceQuery
 from gateway.trace_request import SentRequest
 from memory.conversation import CHANNELS
 from memory.tokens import message_tokens
@@ -99,8 +99,8 @@ class TracesPage:
         conversation = conversation_of(request)
         found = await self._backend.traces(TraceQuery(conversation=str(conversation)), None, 1)
         trace = await self._backend.trace(found.traces[0].id) if found.traces else None
-        if trace is None:
-            raise BadRequest(404, _UNKNOWN)
+        if trace is None:  # a trace may be lost; the answer was given all the same
+            return web.Response(status=204)
         return await page("_latest.html", trace=trace, steps=timeline(trace))
 
     async def then(self, request: web.Request) -> web.StreamResponse:
@@ -110,6 +110,9 @@ class TracesPage:
             raise BadRequest(400, "缺少 turn")
         found = await self._backend.traces(TraceQuery(conversation=str(conversation), message=turn), None, 1)
         trace = await self._backend.trace(found.traces[0].id) if found.traces else None
+        joined = next((step for step in trace.steps if step.kind is Kind.JOINED), None) if trace else None
+        if joined is not None:  # of several messages that became one turn, the last has the request
+            trace = await self._backend.trace(str(joined.facts.get("trace", "")))
         return await self._sent(trace, back=str(conversation))
 
     async def _sent(self, trace: Trace | None, back: str = "") -> web.StreamResponse:

@@ -74,6 +74,12 @@ document.addEventListener("click", (event) => {
 });
 
 /* ---- pages ---- */
+/* What asks for itself again and again does not while nobody looks, nor under somebody's fingers. */
+document.addEventListener("htmx:beforeRequest", (event) => {
+  const part = event.detail.elt;
+  if ("polls" in part.dataset && (document.hidden || part.contains(document.activeElement))) event.preventDefault();
+});
+
 let kept = null;
 document.addEventListener("htmx:beforeSwap", (event) => {
   const said = document.getElementById("said");
