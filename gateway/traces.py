@@ -102,6 +102,8 @@ class Traces:
                 message.platform_user,
                 str(message.lane),
             )
+        if not self._may_be_kept(key, message.lane.user, kind):
+            asked = None  # what a group's request quoted may be of somebody who is forgotten by now
         if kind is Kind.RECEIVED:
             gathered.text = self._mask(message.text[:_READ])[:_EXCERPT]
         self._add(gathered, kind, facts, asked)
@@ -124,7 +126,7 @@ class Traces:
         gathered.steps.append((kind, self._clock(), facts, asked))
 
     def _may_be_kept(self, key: _Key, user: str, kind: Kind) -> bool:
-        """Of somebody who was forgotten only what came after it."""
+        """Of somebody who was forgotten, and of requests in their groups, only what came after it."""
         forgotten = self._forgotten.get(user)
         if forgotten is None:
             return True
@@ -237,17 +239,21 @@ class Traces:
 
         `groups` are the shared lanes in which they spoke: the system messages kept of those may quote them.
         """
-        self._forgotten.pop(user, None)
-        self._forgotten[user] = (self._clock(), set())
-        if len(self._forgotten) > _FORGOTTEN:
+        owners = [lane.user for lane in groups]
+        for each in (user, *owners):
+            self._forgotten.pop(each, None)
+            self._forgotten[each] = (self._clock(), set())
+        while len(self._forgotten) > _FORGOTTEN:
             self._forgotten.popitem(last=False)
         self._gathered = {key: each for key, each in self._gathered.items() if each.user != user}
+        for gathered in self._gathered.values():
+            if gathered.lane.partition(":")[0] in owners:
+                gathered.steps = [(kind, at, facts, None) for kind, at, facts, _ in gathered.steps]
         self._count = sum(len(each.steps) for each in self._gathered.values())
         if self._database is None:
             if await asyncio.to_thread(self._path.exists):
                 raise sqlite3.OperationalError(f"{self._path} 打不开，其中的轨迹没有删除；可以在停止网关后删去这个文件")
             return 0
-        owners = [lane.user for lane in groups]
         gone = await self._database.run(lambda db: trace_store.forget(db, user, owners))
         await self._database.empty_log()
         return gone

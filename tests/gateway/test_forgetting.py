@@ -1,8 +1,10 @@
 """Forgetting, piece by piece: lanes, outbox, inbox, summaries, limits, the API, and all of it together."""
 
 import asyncio
+import json
 import random
 import sqlite3
+import zlib
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +27,7 @@ from gateway.parts import Parts
 from gateway.removed import Removed
 from gateway.router import LaneState
 from gateway.summaries import Summaries
+from gateway.trace import Kind
 from memory.conversation import LaneKey, Role, Turn
 from memory.errors import StoreError
 from memory.memory import Memory
@@ -32,6 +35,8 @@ from tests.gateway.fake_backend import FakeBackend
 from tests.gateway.messages import message
 from tests.gateway.test_console import RIGHT, Clock, Running
 from tests.gateway.test_summaries import Bench as SummaryBench
+from tests.gateway.test_traces import Bench as TraceBench
+from tests.gateway.test_traces import asked
 from tests.memory.pool import CONVERSATION
 from tests.waiting import until
 
@@ -525,6 +530,27 @@ def test_system_messages_of_their_groups_go_also_when_nobody_knows_the_groups_an
     assert trace_store.forget(db, "u1", ()) == 2
     assert sorted(row["owner"] for row in db.execute("SELECT owner FROM frames")) == [other, "u2"]
     db.close()
+
+
+async def test_a_request_of_their_group_that_is_under_way_is_not_kept(tmp_path: Path) -> None:
+    """Neither one that is noted already nor one that was read before and is noted after."""
+    bench = TraceBench(tmp_path)
+    await bench.traces.open()
+    friends = [in_group(message(f"朋友{n}", user="ou_2", message_id=f"om_{n}")) for n in range(3)]
+    for n in (0, 1):
+        bench.traces.note(friends[n], Kind.RECEIVED)
+    bench.traces.note(friends[0], Kind.WINDOW, asked("系统：独角兽"))
+    await bench.traces.forget(message().user, [friends[0].lane])
+    bench.traces.note(friends[1], Kind.WINDOW, asked("系统：独角兽"))
+    bench.traces.note(friends[2], Kind.RECEIVED)
+    bench.traces.note(friends[2], Kind.WINDOW, asked("系统：凤凰"))
+    await bench.traces.flush()
+    database = bench.traces._database
+    assert database is not None
+    bodies = await database.run(lambda db: [row["body"] for row in db.execute("SELECT body FROM frames")])
+    assert [json.loads(zlib.decompress(body))["system"] for body in bodies] == ["系统：凤凰"]
+    assert sorted(await bench.found()) == ["om_0", "om_1", "om_2"]
+    await bench.traces.close()
 
 
 # ---- all together
