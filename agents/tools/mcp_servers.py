@@ -9,7 +9,7 @@ import logging
 import random
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -121,23 +121,34 @@ class McpServer:
         failures = 0
         while not self._stop.is_set():
             begun = time.monotonic()
-            try:
-                await self._connected()
-            except Exception as error:  # border of one server: the others and all answers go on
-                if not self._stop.is_set():
-                    self._down(error)
+            error = await self._alone(self._connected())
+            if error is not None and not self._stop.is_set():
+                self._down(error)
             failures = 0 if time.monotonic() - begun >= STEADY_SECONDS else failures + 1
             pause = min(FIRST_PAUSE * 2 ** min(failures - 1, 16), LONGEST_PAUSE) if failures else FIRST_PAUSE
             await _either(self._stop, within=pause * (0.5 + self._jitter() / 2))
 
+    @staticmethod
+    async def _alone(connection: Coroutine[Any, Any, None]) -> BaseException | None:
+        """What ended a connection. It has a task of its own, which the package mcp cancels when a transport breaks."""
+        task = asyncio.create_task(connection)
+        try:
+            await asyncio.wait([task])
+        finally:
+            if not task.done():
+                task.cancel()
+                await asyncio.wait([task])
+        return McpUnreachable("连接断开了") if task.cancelled() else task.exception()
+
     async def _connected(self) -> None:
         """One connection, from its beginning to its end. Raises what ended it."""
         # Half a second of CPU and 30 MB, which a gateway without MCP is spared.
-        session_module = await asyncio.to_thread(_imported)
-        opening = session_module.opened(self.settings, show_errors=_log.isEnabledFor(logging.DEBUG))
-        async with self._within(CONNECT_SECONDS):
-            session = await opening.__aenter__()
-        try:
+        module = await asyncio.to_thread(_imported)
+        async with AsyncExitStack() as stack:
+            async with self._within(CONNECT_SECONDS):
+                opening = module.opened(self.settings, show_errors=_log.isEnabledFor(logging.DEBUG))
+                session = await stack.enter_async_context(opening)
+            stack.callback(self._forget_session)
             while not self._stop.is_set():
                 session.attention.clear()
                 async with self._within(LIST_SECONDS):
@@ -145,9 +156,9 @@ class McpServer:
                 self._session = session
                 self._up(tools)
                 await _either(self._stop, session.attention, within=REREAD_SECONDS * (0.75 + self._jitter() / 2))
-        finally:
-            self._session = None
-            await opening.__aexit__(None, None, None)
+
+    def _forget_session(self) -> None:
+        self._session = None
 
     @asynccontextmanager
     async def _within(self, seconds: float) -> AsyncIterator[None]:
@@ -167,7 +178,7 @@ class McpServer:
             _log.info("mcp.up server=%s tools=%d left_out=%d", self.name, len(names), self._left_out)
             self.state = McpState(True, detail, self._clock(), names)
 
-    def _down(self, error: Exception) -> None:
+    def _down(self, error: BaseException) -> None:
         why = _why(error)
         if self.state.ok:
             _log.warning("mcp.down server=%s reason=%r", self.name, why)
@@ -177,7 +188,7 @@ class McpServer:
 
 
 def _why(error: BaseException) -> str:
-    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+    while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     if isinstance(error, TimeoutError):
         return "没有及时答复"

@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TextIO, cast
@@ -159,14 +159,12 @@ async def opened(settings: McpServerSettings, *, show_errors: bool) -> AsyncGene
     line, answers = _Line(), _Answers()
     transport = _program(settings, show_errors) if settings.command else _address(settings, answers)
     client = Client(cast(Any, _listened(transport, line.end)), message_handler=line.hear, cache=None)
-    try:
-        await client.__aenter__()
-    except Exception as error:
-        raise McpUnreachable(_why(error, answers)) from None
-    try:
+    async with AsyncExitStack() as stack:
+        try:
+            await stack.enter_async_context(client)
+        except Exception as error:
+            raise McpUnreachable(_why(error, answers)) from None
         yield McpSession(client, line)
-    finally:
-        await client.__aexit__(None, None, None)
 
 
 @asynccontextmanager
@@ -221,7 +219,7 @@ async def _address(settings: McpServerSettings, answers: _Answers) -> AsyncItera
 
 def _why(error: BaseException, answers: _Answers) -> str:
     """Why there is no connection, in words that hold nothing of the entry's."""
-    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+    while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     if isinstance(error, McpUnreachable):
         return str(error)

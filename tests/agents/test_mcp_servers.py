@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator
@@ -98,6 +99,12 @@ async def ended(folder: Path, timeout: float = 10.0) -> None:
     while await asyncio.to_thread(processes, folder):
         assert time.monotonic() < end, "an orphan"
         await asyncio.sleep(0.02)
+
+
+def test_the_package_is_imported_only_where_a_server_is_named() -> None:
+    code = "import sys, gateway.app; print('mcp' in sys.modules, 'jsonschema' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.split() == ["False", "False"]
 
 
 # ---- a program
