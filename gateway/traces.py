@@ -86,6 +86,12 @@ class Traces:
 
     def note(self, message: InboundMessage, kind: Kind, asked: Asked | None = None, /, **facts: Fact) -> None:
         """One step of this message (see Note). `conversation` and `reason` among the facts are also the trace's own."""
+        try:
+            self._take(message, kind, asked, facts)
+        except Exception as error:  # border of the traces: no message is ever worse off for them
+            log_failure(log, f"step not noted kind={kind}", error)
+
+    def _take(self, message: InboundMessage, kind: Kind, asked: Asked | None, facts: dict[str, Fact]) -> None:
         if self._listen is not None:
             self._listen(message, kind, facts, asked)
         key = (message.lane.channel, message.account, message.id)

@@ -336,3 +336,15 @@ async def test_nothing_stays_of_whom_is_forgotten_nor_comes_back(bench: Bench) -
     assert kept is not None
     assert kept.steps[1].window is not None
     assert await bench.traces.frame(kept.steps[1].window.frame) is not None
+
+
+async def test_nothing_that_goes_wrong_with_a_step_reaches_the_message(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(text: str) -> str:
+        raise ValueError(text)
+
+    bench.mask = fail
+    bench.traces.note(message(text="绝密"), Kind.RECEIVED)
+    assert "step not noted" in caplog.text
+    assert "绝密" not in "".join(record.getMessage() for record in caplog.records if record.levelname != "DEBUG")
