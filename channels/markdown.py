@@ -21,6 +21,7 @@ _DELIMITERS = re.compile(r"\|?+[ \t]*+:?-++:?[ \t]*+(?:\|[ \t]*+:?-++:?[ \t]*+)*
 _TICKS = re.compile(r"`+")
 _URL_END = ".,;:!?)]}'\"~_"
 
+_SPAN_BEGINS = re.compile(r"[\\`\[<]|https?://", re.IGNORECASE)
 _SPAN = regex.compile(
     r"""
     (?P<escape> \\ [\\`*_~\#|>+.!<-] )
@@ -188,6 +189,9 @@ def cells(row: str) -> tuple[str, ...]:
 
 def spans(line: str) -> Iterator[Span]:
     """The pieces of one line, in order; their sources, joined, are the line."""
+    if line and not _SPAN_BEGINS.search(line):
+        yield Span(Kind.TEXT, line, line)
+        return
     runs: dict[int, list[int]] = {}
     for run in _TICKS.finditer(line):
         runs.setdefault(len(run[0]), []).append(run.start())

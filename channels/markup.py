@@ -28,8 +28,9 @@ _RULE = re.compile(r" {0,3}(?:(?:-[ \t]*){3,}|(?:\*[ \t]*){3,}|(?:_[ \t]*){3,})"
 _QUOTE = re.compile(r"((?:[ \t]{0,3}>[ \t]?)+)(.*)")
 _TASK = re.compile(r"\[([ xX])\][ \t]+(?=\S)")
 
+_MARK = re.compile(r"[*_~]")
 _EMPHASIS = tuple(
-    regex.compile(pattern)
+    re.compile(pattern)
     for pattern in (
         r"(?<!\*)\*{3}(?=[^\s*])(.{1,400}?)(?<=[^\s*])\*{3}(?!\*)",
         # 2**3**4 is arithmetic, and a mark that nothing closes is a mark.
@@ -163,6 +164,8 @@ def _joined(pieces: Iterable[tuple[Kind, str]]) -> str:
         if kind in (Kind.CODE, Kind.ESCAPE):
             kept.update(range(len(line), len(line) + len(text)))
         line += text
+    if "<" not in line:
+        return line
     return str(_ANY_TAG.sub(lambda found: found[0] if found.start() in kept else "＜", line))
 
 
@@ -257,8 +260,8 @@ def _plain(text: str) -> str:
         return _HELD
 
     words = "".join(_held(text, hold))
-    for pattern in _EMPHASIS:
-        words = str(pattern.sub(r"\1", words))
+    for pattern in _EMPHASIS if _MARK.search(words) else ():
+        words = pattern.sub(r"\1", words)
     first, *others = words.split(_HELD)
     return first + "".join(piece + after for piece, after in zip(kept, others, strict=True))
 

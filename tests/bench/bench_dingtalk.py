@@ -20,6 +20,7 @@ from typing import Any
 
 import psutil
 
+from gateway.serving import settle
 from tests.platforms.dingtalk_gateway import FakeDingTalk
 from tests.platforms.model_server import ModelServer
 from tests.scenarios.gateway import Inside
@@ -94,6 +95,7 @@ async def measure(conversations: int, model_seconds: float) -> dict[str, Any]:
         samples: list[float] = []
         with tempfile.TemporaryDirectory() as root:
             async with Inside(Path(root), model, over):
+                settle()  # as `gateway run` does
                 sampler = asyncio.create_task(lag(samples))
                 spent = time.process_time()
                 other.stdin.write(b"go\n")
