@@ -292,11 +292,10 @@ class Storm:
 
 async def settled(gateway: Inside) -> None:
     """Returns when nothing is under way any more."""
-    app = gateway.app
-    calm = 0
+    app, calm = gateway.app, 0
     while calm < 3:
-        busy = len(app._pipeline.lanes) or app._outbox._lanes or app._summaries._running
-        calm = 0 if busy else calm + 1
+        busy = app._pipeline.lanes._tasks or app._pipeline.forgetting._under_way or app._outbox._tasks
+        calm = 0 if busy or app._summaries._running else calm + 1
         await asyncio.sleep(0.02)
 
 
