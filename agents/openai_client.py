@@ -50,7 +50,7 @@ CUT_MARK = "\n\n（回答过长，已截断）"
 _CONTINUE = "你的回答被长度限制打断了。请从中断处直接接着写完，不要重复已经写过的内容，也不要解释。"
 _PAUSE_WITH_FALLBACK = 3.0
 _MOST_REASON = 20_000
-_BEGIN_AT_ONCE = 4
+_BEGIN_AT_ONCE = 64
 """Requests made in one turn of the event loop: a thousand at once would hold everything else up for half a second."""
 # Only the usage may still come then; some servers leave the connection open instead of ending the stream.
 _PATIENCE_AFTER_FINISH = 2.0

@@ -1,6 +1,7 @@
 """The way in: a message is stored durably, then looked at, then put into its lane."""
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
@@ -21,6 +22,9 @@ from memory.generations import Generations
 from memory.sanitise import storable
 
 log = logging.getLogger("sanqiao.intake")
+
+_MANY, _PATIENCE = 64, 1.0
+"""How many messages may be under way into the inbox while answers are begun; seconds an answer waits for that."""
 
 Spawn = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
 
@@ -58,6 +62,9 @@ class Intake:
         self._note = note
         self._rate = RateLimit()
         self._open = False
+        self._storing = 0
+        self._eased = asyncio.Event()
+        self._eased.set()
 
     def open(self) -> None:
         """From now on messages are taken."""
@@ -66,6 +73,23 @@ class Intake:
     def close(self) -> None:
         """From now on no message is taken; what is in the lanes goes on."""
         self._open = False
+
+    async def eased(self) -> None:
+        """Returns when few messages wait to be acknowledged, after `_PATIENCE` at the latest.
+
+        Platforms give an acknowledgement a second or two: in a burst it comes before answers are begun.
+        """
+        if not self._eased.is_set():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_PATIENCE):
+                    await self._eased.wait()
+
+    def _count(self, by: int) -> None:
+        self._storing += by
+        if self._storing > _MANY:
+            self._eased.clear()
+        else:
+            self._eased.set()
 
     async def accept(self, message: InboundMessage) -> Admission:
         """Stores a message durably and puts it into its lane. Raises GatewayClosed when it was not stored.
@@ -82,11 +106,14 @@ class Intake:
 
     async def _store_or_not(self, message: InboundMessage, outcome: list[Admission]) -> None:
         """What `accept` does, in a task of its own; `outcome` stays empty when the message was not stored."""
+        self._count(1)
         try:
             outcome.append(await self._store(message))
         except Exception as error:  # border of one message: the platform may deliver it again
             log_failure(log, f"message not stored lane={message.lane}", error)
             self._note(message, Kind.FAILED, text="not-stored", error=type(error).__name__)
+        finally:
+            self._count(-1)
 
     async def _store(self, message: InboundMessage) -> Admission:
         await self._settled(message.user)

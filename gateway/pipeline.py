@@ -198,6 +198,7 @@ class Pipeline:
         lane = group.newest.message.lane
         stopper = self._answers[lane] = Stopper()  # before the agent is chosen, which may take a model's time
         try:
+            await self.intake.eased()
             await self._answer_or_stop(group, stopper)
         finally:
             self._answers.pop(lane, None)
