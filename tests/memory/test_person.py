@@ -128,6 +128,16 @@ def test_a_link_stands_in_the_file_of_who_followed_and_goes_again(tmp_path: Path
     assert Persons(tmp_path).loaded() == Links({})
 
 
+def test_what_was_written_a_moment_ago_counts_when_a_link_is_made_or_undone(tmp_path: Path) -> None:
+    persons = Persons(tmp_path)
+    assert persons.loaded() == Links({})
+    write(tmp_path, A, f"same-as: {B}\n")
+    assert not persons.link(B, A, 0), "no cycle is made"
+    write(tmp_path, A, f"same-as: {C}\n")
+    assert persons.unlink(C, 0)
+    assert persons.links == Links({})
+
+
 def test_who_is_linked_brings_all_their_accounts(tmp_path: Path) -> None:
     persons = Persons(tmp_path)
     persons.link(B, A, 0)
