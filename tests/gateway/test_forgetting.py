@@ -242,9 +242,9 @@ async def test_what_waits_in_the_inbox_alone_is_not_begun_meanwhile(
     await bench.inbox.accept(in_group(mine), 1.0)
     bench.lanes.refill(mine.lane)
     bench.lanes.refill(shared[0].lane)
-    bench.gate.set()
 
     async def slow(user: str) -> Any:
+        bench.gate.set()
         await until(lambda: "群里3" in bench.handled)
         await asyncio.sleep(0.02)
         return await forget(user)
