@@ -16,7 +16,7 @@ STRICT = HERE / "strict.jinja"
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Skipped, and said so, unless REAL_MODEL=1 or this folder is named."""
-    named = any("real_model" in argument for argument in config.invocation_params.args)
+    named = any("real_model" in argument for argument in config.args)
     if named or os.environ.get("REAL_MODEL") == "1":
         return
     skip = pytest.mark.skip(reason="NO REAL MODEL: make test-real-model talks to one")
