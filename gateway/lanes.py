@@ -108,7 +108,7 @@ def _is_by(user: str, stored: Stored) -> bool:
 
 
 def _take_out(user: str, lane: _Lane) -> bool:
-    """Takes what waits for a person out of a lane; whether there was anything, or may be more in the inbox."""
+    """Takes what waits for a person out of a lane; whether there was anything."""
     waiting, reruns = len(lane.waiting), len(lane.reruns)
     lane.waiting = deque(each for each in lane.waiting if not _is_by(user, each.stored))
     lane.reruns = deque(each for each in lane.reruns if not _is_by(user, each.newest))

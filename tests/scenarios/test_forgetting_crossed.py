@@ -26,7 +26,7 @@ from tests.scenarios.test_feishu_messages import BOT, bot_known, group
 from tests.scenarios.test_forgetting import UNICORN, holding, left
 from tests.waiting import until
 
-ROUNDS = int(os.environ.get("ROUNDS", "2"))
+ROUNDS = int(os.environ.get("ROUNDS", "1"))
 SEED = int(os.environ.get("SEED", "0")) or random.SystemRandom().randrange(1, 10**6)
 BUSY = {
     "conversations": {"group-context": "shared"},
