@@ -26,7 +26,6 @@ class Disk:
         self._size = mebibytes
         self._filler = folder / "filler"
         self.mounted = False
-        self.full = False
 
     def mount(self) -> None:
         """Blocking. Without the right to, the folder stays what it is, and the disk never fills."""
@@ -44,7 +43,6 @@ class Disk:
 
     def fill(self) -> None:
         """To the last byte. Blocking."""
-        self.full = True
         with self._filler.open("wb", buffering=0) as file:
             size = 1 << 20
             while size >= 512:
@@ -58,7 +56,6 @@ class Disk:
     def free(self) -> None:
         """Blocking."""
         self._filler.unlink(missing_ok=True)
-        self.full = False
 
 
 class Killer:
@@ -78,7 +75,6 @@ class Killer:
         self._going_on = True
         self._alone = {what: asyncio.Lock() for what in ("gateway", "disk", "redis", "clock")}
         self.codes: Counter[int] = Counter()
-        self.unable = 0
         self.faults: dict[str, Callable[[], Awaitable[None]]] = {
             "kill -9": self.kill,
             "SIGTERM": self.terminate,
@@ -102,7 +98,6 @@ class Killer:
             await self._gateway.launch()
             code = await self._gateway.ended(timeout=3600)
             self.codes[code] += 1
-            self.unable += code == 2 and not self._disk.full
             if code == 2:
                 await asyncio.sleep(0.1)
 
