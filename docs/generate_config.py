@@ -105,7 +105,7 @@ MEANINGS: Mapping[str, str] = {
     "log.level": "级别",
     "log.format": "格式",
     "trace.keep-days": "保留多少天",
-    "trace.max-mb": "最多占多少 MB；超出时从最旧的删起",
+    "trace.max-mb": "最多占多少 MB（约四万到十万条消息）；超出时从最旧的删起",
     "models.NAME.provider": "`openai` 指任何兼容 OpenAI 接口的服务；`demo` 是离线的演示模型",
     "models.NAME.base-url": "接口地址，到 `/v1` 这一级，不含 `/chat/completions`",
     "models.NAME.api-key": "密钥",

@@ -45,7 +45,7 @@ class TraceSettings(SettingsModel):
     """`trace`: for how long, and how much of what happened to messages is kept."""
 
     keep_days: int = Field(14, ge=1, le=3650)
-    max_mb: int = Field(256, ge=4)
+    max_mb: int = Field(128, ge=4, le=256)  # forgetting writes the file anew, up to this size
 
 
 class ClassifySettings(SettingsModel):

@@ -32,6 +32,8 @@ from memory.conversation import Role
 from memory.window import Drop, Window
 
 _UNDELIVERED = ", ".join(f"'{each}'" for each in UNDELIVERED)
+_TROUBLES = (Outcome.REFUSED, Outcome.FAILED, Outcome.UNSENT, Outcome.EXPIRED)
+_TROUBLE = ", ".join(f"'{each}'" for each in _TROUBLES)
 _MOST_STEPS = 256 * 1024
 """The most bytes of one trace's steps: a message that is delivered for ever must not fill the file."""
 _MOST_DROPS = 200
@@ -41,7 +43,7 @@ _ROOM = 0.05
 """The share that is deleted beyond what is too much, so that it is not counted with each batch."""
 _FRAME_SLACK = 3600.0
 
-SCHEMA = """
+SCHEMA = f"""
 CREATE TABLE IF NOT EXISTS traces (
     seq INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE,
     at REAL NOT NULL, last REAL NOT NULL, outcome TEXT NOT NULL,
@@ -54,6 +56,8 @@ CREATE INDEX IF NOT EXISTS traces_user ON traces (user);
 CREATE INDEX IF NOT EXISTS traces_platform_user ON traces (platform_user);
 CREATE INDEX IF NOT EXISTS traces_message ON traces (message);
 CREATE INDEX IF NOT EXISTS traces_lane ON traces (lane);
+CREATE INDEX IF NOT EXISTS traces_channel ON traces (channel);
+CREATE INDEX IF NOT EXISTS traces_trouble ON traces (outcome) WHERE outcome IN ({_TROUBLE});
 CREATE TABLE IF NOT EXISTS frames (
     id TEXT PRIMARY KEY, owner TEXT NOT NULL, last REAL NOT NULL, body BLOB NOT NULL   -- deflated JSON
 );
@@ -243,10 +247,13 @@ def find(db: sqlite3.Connection, query: TraceQuery, before: int | None, limit: i
         wanted("message = ?", query.message)
     if query.conversation:
         wanted(*_in_conversation(query.conversation))
+    narrow = bool(conditions)
     if query.channel:
-        wanted("channel = ?", query.channel)
+        wanted("+channel = ?" if narrow else "channel = ?", query.channel)  # + keeps from its index
     if query.outcomes:
         wanted(f"outcome IN ({', '.join('?' * len(query.outcomes))})", *query.outcomes)
+        if not narrow and set(query.outcomes) <= set(_TROUBLES):
+            wanted(f"outcome IN ({_TROUBLE})")  # said so that the index of these few is used
     if before is not None:
         wanted("seq < ?", before)
     where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
