@@ -168,19 +168,22 @@ class Inbox:
     async def accept(self, message: InboundMessage, now: float) -> Stored | Duplicate:
         """Claims and stores a message in one step; a second claim changes nothing."""
         lane = message.lane
-        row = (lane.channel, message.account, message.id, str(lane), message.user, _to_json(message), now, now)
+        key = (lane.channel, message.account, message.id)
+        mark = guard(*key)
+        row = (*key, str(lane), message.user, _to_json(message), now, now, mark)
 
         def work(db: sqlite3.Connection) -> Stored | Duplicate:
-            if was_forgotten(db, guard(*row[:3])):
-                return Duplicate(State.FORGOTTEN)
             cursor = db.execute(
                 "INSERT OR IGNORE INTO messages (channel, account, id, lane, user, message, state, accepted_at,"
-                " changed_at) VALUES (?, ?, ?, ?, ?, ?, 'accepted', ?, ?)",
+                " changed_at) SELECT ?, ?, ?, ?, ?, ?, 'accepted', ?, ?"
+                " WHERE NOT EXISTS (SELECT 1 FROM forgotten WHERE guard = ?)",
                 row,
             )
             if cursor.rowcount and cursor.lastrowid:
                 return Stored(cursor.lastrowid, now, message)
-            old = db.execute("SELECT state FROM messages WHERE channel = ? AND account = ? AND id = ?", row[:3])
+            if was_forgotten(db, mark):
+                return Duplicate(State.FORGOTTEN)
+            old = db.execute("SELECT state FROM messages WHERE channel = ? AND account = ? AND id = ?", key)
             return Duplicate(State(old.fetchone()["state"]))
 
         return await self._database.run(work)

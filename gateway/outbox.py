@@ -152,7 +152,14 @@ class Outbox:
             if platform_id is None:
                 await self._persist(partial(self._parts.give_up, delivery.turn, self._clock()), deadline)
                 return
-            sent = partial(self._parts.sent, delivery.turn, waiting.number, platform_id, self._clock())
+            sent = partial(
+                self._parts.sent,
+                delivery.turn,
+                waiting.number,
+                platform_id,
+                self._clock(),
+                only=waiting.total == 1,
+            )
             await self._persist(sent, deadline)
 
     async def _persist(self, work: Callable[[], Awaitable[T]], deadline: float) -> T:

@@ -48,24 +48,30 @@ class Parts:
 
         return await self._database.run(work)
 
-    async def sent(self, turn: int, number: int, platform_id: str, now: float) -> None:
-        """A part arrived. With the last one an answered turn is delivered, and its texts are blanked."""
+    async def sent(self, turn: int, number: int, platform_id: str, now: float, *, only: bool = False) -> None:
+        """A part arrived. With the last one an answered turn is delivered, and its texts are blanked.
+
+        `only`: there are no others.
+        """
 
         def work(db: sqlite3.Connection) -> bool:
             db.execute(
                 "UPDATE parts SET state = 'sent', text = '', platform_id = ? WHERE turn = ? AND number = ?",
                 (platform_id, turn, number),
             )
-            left = db.execute(
-                "SELECT 1 FROM parts WHERE turn = ? AND state IN ('waiting', 'shelved') LIMIT 1", (turn,)
-            ).fetchone()
-            if left is None:
-                db.execute(
-                    "UPDATE messages SET state = 'delivered', changed_at = ? WHERE turn = ? AND state = 'answered'",
-                    (now, turn),
-                )
-                return blank(db, turn)
-            return False
+            if (
+                not only
+                and db.execute(
+                    "SELECT 1 FROM parts WHERE turn = ? AND state IN ('waiting', 'shelved') LIMIT 1", (turn,)
+                ).fetchone()
+            ):
+                return False
+            rows = db.execute(
+                "UPDATE messages SET message = '', changed_at = iif(state = 'answered', ?, changed_at),"
+                " state = iif(state = 'answered', 'delivered', state) WHERE turn = ? RETURNING user",
+                (now, turn),
+            ).fetchall()
+            return any(row["user"] == "" for row in rows) and blank(db, turn)
 
         if await self._database.run(work):
             await self._database.empty_log()

@@ -215,10 +215,10 @@ async def test_a_send_that_cannot_be_recorded_is_not_repeated(inbox: Inbox, monk
         bench = Bench(inbox, tasks)
         sent, failures = bench.parts.sent, [sqlite3.OperationalError("disk full")] * 2
 
-        async def fails_twice(turn: int, number: int, platform_id: str, now: float) -> None:
+        async def fails_twice(turn: int, number: int, platform_id: str, now: float, *, only: bool = False) -> None:
             if failures:
                 raise failures.pop()
-            await sent(turn, number, platform_id, now)
+            await sent(turn, number, platform_id, now, only=only)
 
         monkeypatch.setattr(bench.parts, "sent", fails_twice)
         stored = await bench.answer(["一", "二"])
