@@ -18,7 +18,8 @@ from memory.window import UNANSWERED, WindowMessage
 
 _ROUNDS = 64
 """The most turns a question and its rounds of tool calls are."""
-_PAGE = 2000
+_NEWEST, _MOST = 500, 20_000
+"""How many of the newest turns are looked through where the question's place is not known; between them the first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,13 +63,16 @@ async def request_as_sent(trace: Trace, traces: Traces, memory: Memory) -> SentR
 
 async def _turns(conversation: ConversationId, seen: SeenWindow, memory: Memory) -> list[Turn]:
     """The stretch of the file that holds window, question and answer."""
-    if seen.first is None or seen.first >= 0:
+    pages: list[tuple[int | None, int]] = [(None, _NEWEST), (_ROUNDS, _ROUNDS), (None, _MOST)]
+    if seen.first is not None and seen.first >= 0:
         count = sum(len(each.ids) for each in seen.messages) + len(seen.dropped) + _ROUNDS
-        before = None if seen.first is None else seen.first + count
-        found = await memory.history(conversation, before, count if before is not None else _PAGE)
+        pages.insert(0, (seen.first + count, count))
+    found: list[Turn] = []
+    for before, limit in pages:  # where the ordinals say nothing, the question is looked for from the end
+        found = await memory.history(conversation, before, limit)
         if any(turn.id == seen.question for turn in found):
-            return found
-    return await memory.history(conversation, None, _PAGE)
+            break
+    return found
 
 
 def rebuilt(step: Step, frame: Frame, turns: Sequence[Turn], asked: Step | None) -> SentRequest:
