@@ -71,6 +71,7 @@ class Eraser:
             originals = self._removed(QUARANTINE, user)
             profiles = [*self._removed("users", f"{user}."), *self._removed("users", f".{user}.")]
             self._appender.forget(user)
+            self._generations.forget(user)  # again: what was read of the files meanwhile is of before
         touched = dict.fromkeys(_conversations((*talks, *summaries)))
         return Erased(
             conversations=len(list(_conversations(talks))),
@@ -134,6 +135,7 @@ class Eraser:
                 turns, more = self._silenced(conversation, user)
                 summaries += more
                 originals += self._copies_removed(conversation)  # of a file that a person had edited
+            self._generations.forget(str(conversation))
         return replace(
             erased,
             turns=erased.turns + turns,

@@ -372,3 +372,24 @@ async def test_one_group_that_cannot_be_changed_keeps_nothing_else_from_going(
     monkeypatch.setattr(Appender, "rewrite", rewrite)
     erased, _ = await memory.forget(ZHANG)
     assert (erased.turns, erased.touched) == (1, (broken,))
+
+
+@pytest.mark.parametrize("group", [False, True])
+async def test_what_was_read_in_the_midst_is_of_before(
+    memory: Memory, monkeypatch: pytest.MonkeyPatch, group: bool
+) -> None:
+    """A window that was read while the files went must not be kept anywhere afterwards."""
+    where = conversation(GROUP, group=True) if group else conversation()
+    await memory.remember(where, [asked(1, "秘密独角兽", user=ZHANG if group else None)])
+    amidst: list[int] = []
+    name = "_silenced" if group else "_removed"
+    real = getattr(memory._eraser, name)
+
+    def noted(*arguments: Any) -> Any:
+        amidst.append(memory.generations.now())
+        return real(*arguments)
+
+    monkeypatch.setattr(memory._eraser, name, noted)
+    await memory.forget(ZHANG)
+    assert amidst
+    assert memory.generations.passed(amidst[0], str(where) if group else ZHANG)
