@@ -4,6 +4,7 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 
 from channels.access_token import AccessToken, Grant, TokenUnavailable
@@ -34,6 +35,18 @@ async def test_an_answer_that_could_not_be_recorded_is_sent_later_and_no_failure
         assert await gateway.feishu_says("在吗") == "答复：在吗"
         assert len(model.requests) == 1
         assert await gateway.said() == [("user", "在吗"), ("assistant", "答复：在吗")]
+
+
+@pytest.mark.parametrize("charset", ["utf-8", "hologram", "base64", "undefined", "idna", "utf-16"])
+async def test_a_login_nobody_can_read_is_its_sender_s_affair(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, charset: str
+) -> None:
+    """Bytes that are no text, in a charset there is or is not: 400, and nothing in the log."""
+    async with ModelServer() as model, Inside(tmp_path, model) as gateway, aiohttp.ClientSession() as session:
+        headers = {"Content-Type": f"application/x-www-form-urlencoded; charset={charset}"}
+        async with session.post(gateway.console("/login"), data=b"token=\xff\xfe%00", headers=headers) as response:
+            assert 400 <= response.status < 500
+    assert "handler_failed" not in caplog.text
 
 
 async def test_a_clock_set_back_during_a_pause_keeps_nobody_from_a_token() -> None:

@@ -37,7 +37,10 @@ class LoginPage:
         """Takes the form."""
         if request.content_type != "application/x-www-form-urlencoded":
             raise BadRequest(415, "请用登录页登录")
-        token = (await request.post()).get("token")
+        try:
+            token = (await request.post()).get("token")
+        except (ValueError, LookupError):  # bytes that are no text, or a charset nobody knows
+            raise BadRequest(400, "请用登录页登录") from None
         text = token.strip() if isinstance(token, str) else ""
         return await self._entered(request, self._logins.present(text, self._guard.sender(request).peer))
 
