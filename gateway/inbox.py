@@ -9,7 +9,7 @@ import json
 import logging
 import sqlite3
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
 
 from channels.message import InboundMessage, Notice
@@ -101,9 +101,13 @@ class Group:
         return self.stored[-1]
 
 
+_FIELDS = tuple(each.name for each in fields(InboundMessage))
+
+
 def _to_json(message: InboundMessage) -> str:
-    fields = asdict(message) | {"lane": str(message.lane), "reply": dict(message.reply)}
-    text = json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
+    written = {name: getattr(message, name) for name in _FIELDS}
+    written |= {"lane": str(message.lane), "reply": dict(message.reply)}
+    text = json.dumps(written, ensure_ascii=False, separators=(",", ":"))
     return text.encode("utf-8", "replace").decode("utf-8")  # half an emoji cannot be stored
 
 

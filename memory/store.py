@@ -6,7 +6,6 @@ import logging
 import os
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -19,6 +18,7 @@ from memory.folder import open_file, opened_folder
 from memory.generations import Generations
 from memory.recent import Kept, Recent, RecentTail, stamp_of
 from memory.tail import Backwards, Tail, read_range, whole
+from memory.workers import Workers
 
 log = logging.getLogger("sanqiao.memory")
 
@@ -59,7 +59,7 @@ class ConversationStore:
         self.recent = Recent()
         self.appender = Appender(workspace, sync=durability == "sync", recent=self.recent)
         self.generations = generations or Generations()
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="conversation-files")
+        self._workers = Workers(threads, "conversation-files")
         self._locks: weakref.WeakValueDictionary[ConversationId, asyncio.Lock] = weakref.WeakValueDictionary()
         self._unsynced: set[ConversationId] = set()
         self._syncing: asyncio.Task[None] | None = None
@@ -72,7 +72,7 @@ class ConversationStore:
         """
         if self._closed:
             raise StoreClosed(f"会话文件已关闭（{self._workspace}）；网关正在停止")
-        return await asyncio.shield(asyncio.get_running_loop().run_in_executor(self._pool, work))
+        return await self._workers.run(work)
 
     # ---- writing
 
@@ -123,7 +123,7 @@ class ConversationStore:
         """Puts on the disk what was appended meanwhile; owned by the store, awaited by `close`."""
         while self._unsynced:
             await asyncio.sleep(BATCH)
-            await asyncio.get_running_loop().run_in_executor(self._pool, self._sync_all)
+            await self._workers.run(self._sync_all)
 
     def _sync_all(self) -> None:
         while self._unsynced:
@@ -138,7 +138,7 @@ class ConversationStore:
         self._closed = True
         if self._syncing is not None:
             await self._syncing
-        await asyncio.to_thread(self._pool.shutdown)
+        await asyncio.to_thread(self._workers.join)
         await asyncio.to_thread(self._sync_all)
 
     # ---- reading, in worker threads
