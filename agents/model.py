@@ -108,9 +108,16 @@ class ModelError(Exception):
 
 
 class ModelTimeout(ModelError):
-    """No new token within `timeout`, or no whole answer within `total-timeout`."""
+    """No new token within `timeout`, or no whole answer within `total-timeout`.
+
+    `heard_for` is how many seconds the server was listened to, where that is known: waiting for a place is none of it.
+    """
 
     text = "timeout"
+
+    def __init__(self, message: str, heard_for: float | None = None) -> None:
+        super().__init__(message)
+        self.heard_for = heard_for
 
 
 class ModelUnavailable(ModelError):

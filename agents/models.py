@@ -102,6 +102,8 @@ class WatchedClient:
 
     def _judge(self, error: ModelError, leave: Pass, seconds: float) -> None:
         """What a failure says of the model."""
+        if isinstance(error, ModelTimeout) and error.heard_for is not None:
+            seconds = error.heard_for
         if isinstance(error, NoPlace) or (isinstance(error, ModelTimeout) and seconds < self._patience):
             self._breaker.undecided(leave)  # it had no fair chance
         elif isinstance(error, (ModelUnavailable, ModelTimeout, ModelMisconfigured)):

@@ -200,6 +200,7 @@ class OpenAIClient:
     async def _try(self, request: ModelRequest, listener: Listener, deadline: float) -> Completion:
         """One request. Raises ModelError, and _KeyRefused when the server does not know a key that can be left out."""
         loop = asyncio.get_running_loop()
+        begun = loop.time()
         reader, thinking, dialect = AnswerReader(), ThinkFilter(begun=self._thinks_unopened), self._dialect
         try:
             async with (
@@ -212,7 +213,8 @@ class OpenAIClient:
                     silence.reschedule(min(deadline, loop.time() + patience))
         except TimeoutError:
             if not reader.finish:
-                raise ModelTimeout(f"{self._settings.model}: no answer in time (timeout or total-timeout)") from None
+                reason = f"{self._settings.model}: no answer in time (timeout or total-timeout)"
+                raise ModelTimeout(reason, loop.time() - begun) from None
         except openai.APIStatusError as error:
             raise self._refused(error, dialect) from None
         except openai.APIConnectionError as error:
