@@ -65,7 +65,8 @@ class OpenAIClient:
 
     Tries again (at most `TRIES` times, with growing pauses, jitter, and `Retry-After` where it fits) on 408, 409, 425,
     429, 5xx and broken connections, and only while `on_text` was told nothing. A server that is silent for `timeout`
-    is not asked again. All of it, waiting for one of `max-concurrency` places included, ends within `total-timeout`.
+    is not asked again. All of it ends within `total-timeout`, and at most half of that is spent waiting for one of
+    `max-concurrency` places: who got one too late would take it from somebody who could still be answered.
     """
 
     def __init__(
@@ -158,9 +159,11 @@ class OpenAIClient:
     async def _answer(self, request: ModelRequest, listener: Listener, deadline: float) -> Completion:
         """One answer of the server, in at most `TRIES` tries (and one more for each key the server does not take)."""
         tries = 0
+        now = asyncio.get_running_loop().time()
+        latest = deadline - min(self._settings.timeout, (deadline - now) / 2)
         while True:
             try:
-                async with self._place(deadline):
+                async with self._place(deadline if tries else latest):
                     return await self._try(request, listener, deadline)
             except _KeyRefused as refused:
                 self._dialect = refused.dialect
@@ -191,7 +194,7 @@ class OpenAIClient:
             async with asyncio.timeout_at(deadline):
                 await self._places.acquire()
         except TimeoutError:
-            raise NoPlace(f"{self._settings.model}: no place within total-timeout; raise max-concurrency") from None
+            raise NoPlace(f"{self._settings.model}: no place in time; raise max-concurrency") from None
         try:
             yield
         finally:
