@@ -27,7 +27,9 @@ class Relay(ModelServer):
         self.statuses: list[int] = []
 
     async def __aenter__(self) -> Self:
-        self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None))
+        # llama.cpp hangs up after five idle seconds, sometimes on the next request.
+        connector = aiohttp.TCPConnector(force_close=True)
+        self._session = aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=None))
         return await super().__aenter__()
 
     async def __aexit__(self, *exc: object) -> None:
