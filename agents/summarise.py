@@ -73,7 +73,9 @@ def summary_request(
 ) -> ModelRequest:
     """What the model is asked: the task as system message, all that people said as one quotation."""
     longest = longest_turn(room)
-    record = "\n".join(spoken(turn.role, shortened(voiced(turn), longest)[0], turn.tool_calls) for turn in turns)
+    record = "\n".join(
+        spoken(turn.role, shortened(voiced(turn), longest)[0], turn.tool_calls) for turn in _left(turns)
+    )
     parts = [section("此前的摘要", previous), section("新的对话记录", record), "请按要求写出新的摘要。"]
     asked = "\n\n".join(part for part in parts if part)
     return ModelRequest(messages=(ChatMessage("system", _task(settings, max_chars)), ChatMessage(Role.USER, asked)))
@@ -81,6 +83,11 @@ def summary_request(
 
 def _task(settings: ModelSettings, max_chars: int) -> str:
     return _TASK.format(chars=min(max_chars, settings.max_output_tokens))
+
+
+def _left(turns: Sequence[Turn]) -> Sequence[Turn]:
+    """Without what was removed; where nothing else is left, that it was is all there is to tell."""
+    return [turn for turn in turns if not turn.removed] or turns
 
 
 def tidy(text: str, max_chars: int) -> str:
@@ -93,7 +100,7 @@ def tidy(text: str, max_chars: int) -> str:
 def excerpts(previous: str, turns: Sequence[Turn], max_chars: int) -> str:
     """A summary without a model: the first sentence of each user turn; of too many the middle ones go."""
     lines = [line for line in previous.splitlines() if line.strip()]
-    for turn in turns:
+    for turn in _left(turns):
         if turn.role is Role.USER and (line := _first_sentence(voiced(turn))):
             lines.append(f"用户说：{line}")
     while len(lines) > 1 and sum(len(line) + 1 for line in lines) > max_chars + 1:

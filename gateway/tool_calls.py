@@ -64,7 +64,7 @@ class PastTurns:
             for turn in reversed(turns):
                 if turn.role is Role.RESET:
                     break
-                if turn.role in _SPEAKERS and turn.text.strip():
+                if turn.role in _SPEAKERS and turn.text.strip() and not turn.removed:
                     found.append(Passage(turn.at, _SPEAKERS[turn.role], turn.text))
         return sorted(found, key=lambda each: each.at, reverse=True)
 

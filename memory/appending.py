@@ -200,10 +200,10 @@ class Appender:
             finally:
                 os.close(fd)
 
-    def rewrite(self, conversation: ConversationId, change: Callable[[list[Turn]], list[Turn]]) -> None:
+    def rewrite(self, conversation: ConversationId, change: Callable[[list[Turn]], list[Turn] | None]) -> None:
         """Puts in the file's place what `change` makes of all its turns: whole at every moment. Raises StoreError.
 
-        What is not readable in the old file is not in the new one.
+        What is not readable in the old file is not in the new one. Where `change` gives None the file stays as it is.
         """
         subject = path_of(conversation)
         deadline = time.monotonic() + LOCK_WAIT
@@ -218,8 +218,10 @@ class Appender:
                     turns = whole(read_range(file.fd, os.fstat(file.fd).st_size, 0))
                     if any(turn.n < 0 for turn in turns):
                         turns = list(adopted(turns, _changed_at(file)))
-                    self._forget(conversation)
-                    self._replace(file, change(turns))
+                    changed = change(turns)
+                    if changed is not None:
+                        self._forget(conversation)
+                        self._replace(file, changed)
                     return
         raise StoreBusy(f"{subject} 不断被替换；请检查是否有别的程序在改写它")
 

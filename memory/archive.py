@@ -182,6 +182,10 @@ class SummaryArchive:
                 self._kept.popitem(last=False)
         return newest
 
+    def exists(self, conversation: ConversationId) -> bool:
+        """Whether there is an archive."""
+        return os.path.isfile(f"{self._workspace}/{path_of(conversation, FOLDER)}")
+
     def clear(self) -> None:
         """Keeps nothing of what was read."""
         with self._guard:

@@ -156,10 +156,11 @@ class Backlog:
                 except StoreClosed:
                     raise
                 except StoreError as error:
-                    if self._generations.passed(generation, *_names(conversation, turns)):
+                    struck = self._generations.struck(conversation, turns)
+                    if struck or self._generations.passed(generation, *_names(conversation, turns)):
                         raise Forgotten("资料已应要求删除，不再写入") from error
                     if isinstance(error, Forgotten):
-                        continue  # somebody else whose turns waited, and do not any more
+                        continue  # of somebody or something else that waited, and does not any more
                     self._put(conversation, turns, error)
                     await self._keep(conversation)
                     return []
@@ -350,6 +351,21 @@ class Backlog:
                 del self._debts[conversation]
         try:
             await self._shelter.forget(user)
+        except ShelterFailed as error:
+            raise StoreUnavailable(f"待写入的对话未能删除：{error}；请检查磁盘后再试") from error
+
+    async def forget_turn(self, conversation: ConversationId, question: str) -> None:
+        """Drops a question that waits, and what waits to answer it. Raises StoreUnavailable where the shelter fails."""
+        debt = self._debts.get(conversation)
+        theirs = [turn.id for turn in self.turns(conversation) if question in (turn.id, turn.to)]
+        if debt is None or not theirs:
+            return
+        for name in theirs:
+            debt.take(name)
+        if not debt.owed:
+            del self._debts[conversation]
+        try:
+            await self._shelter.remove(conversation, theirs)
         except ShelterFailed as error:
             raise StoreUnavailable(f"待写入的对话未能删除：{error}；请检查磁盘后再试") from error
 

@@ -151,6 +151,7 @@ class Turn:
     user turn they belong to. `ids` holds the message ids a merged user turn is made of. `call` is, for a tool item,
     the id of the call it answers. A `reset` carries its reason as text. `name` is the
     speaker's; `user` is, in a group that shares one conversation, the id of who said this or is answered by it.
+    `removed`: what stood here was forgotten, and `text` only says so; no model sees it.
     """
 
     role: Role
@@ -167,3 +168,4 @@ class Turn:
     call: str | None = None
     model: str | None = None
     stopped: bool = False
+    removed: bool = False

@@ -19,6 +19,8 @@ log = logging.getLogger("sanqiao.memory")
 
 COPIES = (FOLDER, archive.FOLDER, QUARANTINE)
 """Where copies of a shared group's files may be."""
+REMOVED = "（已删除）"
+"""What stands where a single question was forgotten, and what answered it."""
 TOMBSTONE = "（应本人要求删除）"
 """What stands in a shared group's file where a person who was forgotten said something, or was answered."""
 
@@ -40,8 +42,17 @@ class Erased:
     failure: StoreError | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Struck:
+    """What was removed with one question: turns replaced, summaries and kept originals that may have told of them."""
+
+    turns: int = 0
+    summaries: int = 0
+    originals: int = 0
+
+
 class Eraser:
-    """Erases persons; thread-safe. Every method blocks and may raise StoreError."""
+    """Erases persons and single questions; thread-safe. Every method blocks and may raise StoreError."""
 
     def __init__(
         self, workspace: Path, appender: Appender, summaries: SummaryArchive, generations: Generations
@@ -88,6 +99,32 @@ class Eraser:
     def _removed_if(self, parent: str, subject: str, wanted: Callable[[str], bool]) -> list[str]:
         with typed_errors(f"{parent}/{subject}"):
             return removed(self._workspace, parent, wanted)
+
+    # ---- one question
+
+    def strike(self, conversation: ConversationId, question: str) -> Struck:
+        """Replaces a user turn and all that answers it; removes the summaries and kept originals that may tell of it.
+
+        The file comes last, and is whole at every moment: by it a repeat after a crash finds what is left to be done.
+        """
+        struck = Struck()
+
+        def change(turns: list[Turn]) -> list[Turn] | None:
+            nonlocal struck
+            told = [turn for turn in turns if question in (turn.id, turn.to) and not turn.removed]
+            if not told:
+                return None
+            summaries = self._summaries.drop(conversation, told[0].n)
+            originals = self._copies_removed(conversation)
+            struck = Struck(turns=len(told), summaries=summaries, originals=originals)
+            gone = {turn.n for turn in told}
+            return [_struck(turn) if turn.n in gone else turn for turn in turns]
+
+        with self._generations.alone(conversation.lane.user):
+            self._generations.forget(str(conversation))
+            self._appender.rewrite(conversation, change)
+            self._generations.forget(str(conversation))  # who read in between has read what was there before
+        return struck
 
     # ---- shared groups
 
@@ -182,6 +219,12 @@ def _copies(conversation: ConversationId) -> Callable[[str], bool]:
 def _tombstone(turn: Turn) -> Turn:
     """Keeps its place, its ids and what it answers, so that nothing else moves."""
     return replace(turn, text=TOMBSTONE, name=None, user=None, tool_calls=(), model=None)
+
+
+def _struck(turn: Turn) -> Turn:
+    """As `_tombstone`, and no model sees it. Calls stay calls, without name and arguments: such a turn is no answer."""
+    calls = tuple(replace(call, name="", arguments="{}") for call in turn.tool_calls)
+    return replace(turn, text=REMOVED, name=None, tool_calls=calls, model=None, removed=True)
 
 
 def _conversations(paths: Iterable[str]) -> Iterator[ConversationId]:

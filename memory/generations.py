@@ -3,9 +3,10 @@
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
+from memory.conversation import ConversationId, Turn
 from memory.errors import StoreError
 
 _REMEMBERED = 100_000
@@ -14,6 +15,11 @@ _REMEMBERED = 100_000
 
 class Forgotten(StoreError):
     """The person was forgotten after this write was asked for: nothing of it is on the disk, or ever will be."""
+
+
+def question_name(conversation: ConversationId, question: str) -> str:
+    """What a user turn, with all that answers it, is called in the generations."""
+    return f"{conversation} {question}"
 
 
 class Generations:
@@ -46,6 +52,10 @@ class Generations:
         """Whether any of them was forgotten after that generation."""
         with self._guard:
             return any(self._forgotten.get(name, 0) > generation for name in names)
+
+    def struck(self, conversation: ConversationId, turns: Iterable[Turn]) -> bool:
+        """Whether a question among these turns, or one that they answer, was ever forgotten: it does not come back."""
+        return self.passed(0, *{question_name(conversation, turn.to or turn.id) for turn in turns})
 
     @contextmanager
     def alone(self, folder: str) -> Iterator[None]:

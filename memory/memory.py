@@ -12,9 +12,9 @@ from memory.archive import Newest, SummaryArchive
 from memory.backlog import Backlog, FilesStatus, NoShelter, Shelter
 from memory.conversation import ConversationId, LaneKey, Role, Turn
 from memory.drafting import Draft, Drafter
-from memory.erasing import Erased, Eraser
+from memory.erasing import Erased, Eraser, Struck
 from memory.errors import StoreError
-from memory.generations import Generations
+from memory.generations import Generations, question_name
 from memory.mended import Mended
 from memory.mending import Mender
 from memory.merged import Merged
@@ -173,6 +173,21 @@ class Memory:
             raise erased.failure
         return erased, gone
 
+    async def forget_turn(self, conversation: ConversationId, question: str) -> tuple[Struck, bool]:
+        """Replaces a question and all that answers it by tombstones; what of it, and whether Redis holds nothing of it.
+
+        Whatever is asked to be remembered of it is refused from now on. What tells of it elsewhere goes before it does,
+        so asking again after a failure removes the rest; once all is gone there is nothing to do.
+        """
+        self.generations.forget(question_name(conversation, question))
+        await self._backlog.forget_turn(conversation, question)
+        struck = await self._store.run(partial(self._eraser.strike, conversation, question))
+        self._store.recent.drop(conversation)
+        self._archive.clear()
+        forget_items()
+        forget_texts()
+        return struck, self._short_term is None or await self._short_term.forget(conversation)
+
     async def _out_of_mind(self, user: str, touched: Sequence[ConversationId]) -> bool:
         """Empties what stands before the files; whether Redis holds nothing any more."""
         for each in (self._store.recent, self._archive):
@@ -262,6 +277,10 @@ class Memory:
         asked = self.generations.now() if generation is None else generation
         return await self._store.run(lambda: self._drafter.keep(conversation, summary, after, asked))
 
+    async def summarised(self, conversations: Sequence[ConversationId]) -> frozenset[ConversationId]:
+        """Those of them that have summaries."""
+        return await self._store.run(lambda: frozenset(filter(self._archive.exists, conversations)))
+
     # ---- answers, pages, files
 
     async def answer_to(self, conversation: ConversationId, question: str) -> list[Turn]:
@@ -271,6 +290,10 @@ class Memory:
     async def history(self, conversation: ConversationId, before: int | None, limit: int) -> list[Turn]:
         """A page: the newest `limit` turns with an ordinal below `before` (None: of all), in the file's order."""
         return await self._reader.history(conversation, before, limit)
+
+    async def question(self, conversation: ConversationId, id: str) -> Turn | None:
+        """The user turn with this id, wherever in the file it stands; None if there is none."""
+        return await self._reader.question(conversation, id)
 
     async def files_of(self, lane: LaneKey) -> list[ConversationId]:
         """The conversations of this lane that have a file, or something that waits for it; one per agent."""

@@ -8,7 +8,7 @@ from itertools import islice
 from memory.appending import path_of
 from memory.backlog import Backlog
 from memory.conversation import ConversationId, LaneKey, Role, Turn
-from memory.errors import StoreClosed, StoreError
+from memory.errors import StoreClosed, StoreError, typed_errors
 from memory.merged import Merged
 from memory.store import ConversationStore, FileInfo
 
@@ -53,6 +53,19 @@ class Reader:
             page = []
         known = {turn.id for turn in page}
         return [*page, *(turn for turn in shown if turn.id not in known)][-limit:]
+
+    async def question(self, conversation: ConversationId, id: str) -> Turn | None:
+        """The user turn with this id, wherever in the file it stands."""
+        for turn in self._backlog.turns(conversation):
+            if turn.role is Role.USER and turn.id == id:
+                return turn
+
+        def look() -> Turn | None:
+            tail = self._store.backwards(conversation, unlimited=True)
+            with typed_errors(path_of(conversation)), tail:
+                return next((turn for turn in tail if turn.role is Role.USER and turn.id == id), None)
+
+        return await self._store.run(look)
 
     async def files_of(self, lane: LaneKey) -> list[ConversationId]:
         """The conversations of this lane that have a file, or something that waits for it; one per agent."""

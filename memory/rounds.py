@@ -78,7 +78,7 @@ def rounds(turns: Iterable[Turn], acknowledgements: Acknowledgements | None, *, 
 
 
 def _judged(turns: Iterable[Turn], acknowledgements: Acknowledgements | None, *, keep_answers: bool) -> Iterator[_Read]:
-    """Sorts out doubles, empty turns and acknowledgements; what comes in goes out, in the same order.
+    """Sorts out doubles, what is empty or removed, and acknowledgements; what comes in goes out, in the same order.
 
     An assent waits until the assistant's turn before it is known.
     """
@@ -114,6 +114,8 @@ def _acknowledged(turn: Turn) -> _Read:
 def _unusable(turn: Turn, seen: set[str]) -> Lost | None:
     if turn.id and turn.id in seen:
         return Lost(turn, "order", "重复的消息")
+    if turn.removed:
+        return Lost(turn, "order", "已删除")
     if not turn.text.strip() and not turn.tool_calls:
         return Lost(turn, "order", "内容为空")
     return None

@@ -15,7 +15,7 @@ from memory.appending import FOLDER, Appender, path_of
 from memory.conversation import ConversationId, InvalidId, LaneKey, Role, Turn
 from memory.errors import StoreClosed, StoreError, typed_errors
 from memory.folder import open_file, opened_folder
-from memory.generations import Generations
+from memory.generations import Forgotten, Generations
 from memory.recent import Kept, Recent, RecentTail, stamp_of
 from memory.tail import Backwards, Tail, read_range, whole
 from memory.workers import Workers
@@ -91,7 +91,7 @@ class ConversationStore:
         says: ``sync`` on the disk, ``batch`` within `BATCH` seconds, ``none`` when the system likes. Raises
         StoreError; then none of them is in the file. Cancelled, they may or may not be in it. Raises Forgotten where
         the conversation's person was forgotten since `generation` (None: since this call), or in a shared one whoever a
-        turn names as `user`.
+        turn names as `user`; and where the question of a turn was, however long ago.
         """
         if not turns:
             return []
@@ -112,6 +112,8 @@ class ConversationStore:
     ) -> list[Turn]:
         speakers = {turn.user for turn in turns if turn.user}
         with self.generations.writing(generation, conversation.lane.user, *speakers):
+            if self.generations.struck(conversation, turns):
+                raise Forgotten("这一轮已应要求删除，不再写入")
             written = self.appender.append(conversation, turns)
         if written and self._durability == "batch":
             self._unsynced.add(conversation)

@@ -58,7 +58,7 @@ def _meta_of(turn: Turn) -> dict[str, Any]:
     optional: dict[str, Any] = {"to": turn.to}
     numbers = {"n": turn.n, "epoch": turn.epoch} if turn.n >= 0 else {}
     rest: dict[str, Any] = {"ids": list(turn.ids) or None, "user": turn.user, "model": turn.model}
-    rest["stopped"] = turn.stopped or None
+    rest |= {"stopped": turn.stopped or None, "removed": turn.removed or None}
     meta: dict[str, Any] = {"id": turn.id, **numbers, **optional, "at": turn.at, **rest}
     return {key: value for key, value in meta.items() if value is not None}
 
@@ -210,7 +210,7 @@ def _turn(role: Role, text: str, fields: dict[str, Any]) -> Turn:
     """A turn of what stands beside the text; fields of a wrong type count as absent."""
     meta = fields.get("meta")
     meta = meta if isinstance(meta, dict) else {}
-    ids, calls, stopped = meta.get("ids"), fields.get("tool_calls"), meta.get("stopped")
+    ids, calls = meta.get("ids"), fields.get("tool_calls")
     id, at, to, user, model = map(_optional, map(meta.get, ("id", "at", "to", "user", "model")))
     return Turn(
         role=role,
@@ -226,7 +226,8 @@ def _turn(role: Role, text: str, fields: dict[str, Any]) -> Turn:
         tool_calls=_calls(calls) if calls else (),
         call=_optional(fields.get("call")),
         model=model,
-        stopped=stopped is True or stopped == "true",
+        stopped=meta.get("stopped") in (True, "true"),
+        removed=meta.get("removed") in (True, "true"),
     )
 
 
