@@ -1,18 +1,23 @@
 """What the harness found, each by itself: the same without waiting for chance."""
 
+import asyncio
 import sqlite3
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
+from pydantic import SecretStr
 
+from agents.model import ChatMessage, ModelError, ModelRequest, ModelSettings
+from agents.models import WatchedClient
+from agents.openai_client import OpenAIClient
 from channels.access_token import AccessToken, Grant, TokenUnavailable
 from channels.wechat.exchange import Person
 from channels.wechat.reply import Words, compose
 from gateway import lanes
 from gateway.texts import Texts
-from memory.conversation import LaneKey
+from memory.conversation import LaneKey, Role
 from tests.platforms.feishu_server import FakeFeishu
 from tests.platforms.model_server import ModelServer
 from tests.scenarios.gateway import Inside
@@ -47,6 +52,28 @@ async def test_a_login_nobody_can_read_is_its_sender_s_affair(
         async with session.post(gateway.console("/login"), data=b"token=\xff\xfe%00", headers=headers) as response:
             assert 400 <= response.status < 500
     assert "handler_failed" not in caplog.text
+
+
+async def test_a_model_with_too_much_to_do_is_not_taken_for_dead() -> None:
+    """Of those who wait for the one place, many get it too late to be answered; whoever comes afterwards is."""
+    async with ModelServer() as model:
+        model.delay = lambda messages: 0.2
+        settings = ModelSettings(
+            base_url=model.base_url, api_key=SecretStr("k"), max_concurrency=1, timeout=0.5, total_timeout=0.5
+        )
+        client = WatchedClient(OpenAIClient(settings))
+        request = ModelRequest(messages=(ChatMessage(Role.USER, "问"),))
+
+        async def ask() -> str:
+            try:
+                return (await client.complete(request, lambda piece: None)).text
+            except ModelError as error:
+                return type(error).__name__
+
+        for _ in range(3):
+            assert set(await asyncio.gather(*(ask() for _ in range(6)))) <= {"答复：问", "ModelTimeout", "NoPlace"}
+        assert await ask() == "答复：问"
+        await client.retire()
 
 
 async def test_a_clock_set_back_during_a_pause_keeps_nobody_from_a_token() -> None:

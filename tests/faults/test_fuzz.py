@@ -58,6 +58,13 @@ SEED = int(os.environ.get("SEED", "0")) or random.SystemRandom().randrange(1, 10
 GROWTH_MIB = 150
 """How much memory all inputs together may take: caches fill, and then nothing grows."""
 
+KINDS = ("application/json", "application/json", "application/x-www-form-urlencoded", "x/y", "")
+KINDS += (
+    "application/x-www-form-urlencoded; charset=hologram",
+    "application/json; charset=utf-7",
+    "multipart/form-data",
+)
+
 _EXPECTED = re.compile(r"^(?:answer (?:refused|given up)|delivery failed|feishu_not_sent|token )")
 """What is rightly called an error: answers to people that do not exist."""
 
@@ -197,7 +204,7 @@ class Doors:
         body = self.mutator.bytes(body) if self.rng.random() < 0.3 else body
         names = ("before", "limit", "q", "user", "channel", "once", "id", "person", "conversation", "max_messages")
         query = [(self.rng.choice(names), self._word()) for _ in range(self.rng.randrange(3))]
-        kind = self.rng.choice(("application/json", "application/json", "application/x-www-form-urlencoded", "x/y", ""))
+        kind = self.rng.choice(KINDS)
         headers = {"Content-Type": kind, "Authorization": f"Bearer {CONSOLE_TOKEN}"}
         known = self.rng.random() < 0.8
         if not known:
