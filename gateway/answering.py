@@ -137,7 +137,7 @@ class Answering:
         earlier: list[Turn] = []
         if question.group.rerun:
             earlier = await self._memory.answer_to(question.conversation, question.turn.id)
-            texts = [turn for turn in earlier if turn.role is Role.ASSISTANT and not turn.tool_calls]
+            texts = [turn for turn in earlier if turn.role is Role.ASSISTANT and not (turn.tool_calls or turn.removed)]
             if texts:
                 return Answer(texts[0].text, stopped=texts[0].stopped)
         ahead = await self._memory.ask(question.conversation, question.turn)

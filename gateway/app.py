@@ -5,7 +5,7 @@ import contextlib
 import logging
 import random
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,7 @@ from gateway.tool_calls import Desk
 from gateway.trace import Rejected, Trace, TracePage, TraceQuery
 from gateway.trace_request import SentRequest, request_as_sent
 from gateway.traces import TRACES, Traces
+from gateway.turn_forgetting import ForgottenTurn, TurnForgetting
 from gateway.window_view import Inspection, as_json, inspect_window
 from gateway.workspace_lock import WorkspaceLock
 from memory.conversation import ConversationId, Turn
@@ -104,6 +105,7 @@ class App:
             clock=clock,
             listen=self._metrics.step,
         )
+        self._turns = TurnForgetting(self._memory, self._database, self._index, self._traces.forget_turn)
         self._shelf = InboxShelf(self._inbox, parts, self._memory, clock, self._traces.note)
         self._channels: dict[str, Channel] = {}
         self._outbox = Outbox(
@@ -372,6 +374,14 @@ class App:
     async def forget(self, user: str) -> Removed:
         """Removes every trace of one person. Raises StoreError, sqlite3.Error."""
         return await self._pipeline.forgetting.forget(user)
+
+    async def forget_turn(self, conversation: ConversationId, question: str) -> ForgottenTurn | None:
+        """Removes one question and what answers it; None for one there is not. Raises StoreError, sqlite3.Error."""
+        return await self._turns.forget(conversation, question)
+
+    async def summarised(self, conversations: Sequence[ConversationId]) -> Collection[ConversationId]:
+        """Those of them that have summaries. Raises StoreError."""
+        return await self._memory.summarised(conversations)
 
     async def repair(self, conversations: Sequence[ConversationId]) -> list[Mended]:
         """Checks and mends the files of these conversations, or of all. Raises StoreError."""

@@ -217,7 +217,7 @@ class Inbox:
     ) -> None:
         """The group has its answer: its state, the parts to send, what the lane remembers, what it took, in one step.
 
-        Nothing of it where the group is gone: its person was forgotten meanwhile.
+        Nothing of it where the group is gone: its person, or this question, was forgotten meanwhile.
         """
         key = str(group.newest.message.lane)
         seqs = [stored.seq for stored in group.stored]
@@ -226,7 +226,7 @@ class Inbox:
 
         def work(db: sqlite3.Connection) -> bool:
             changed = db.executemany(
-                "UPDATE messages SET state = ?, turn = ?, changed_at = ? WHERE seq = ?",
+                "UPDATE messages SET state = ?, turn = ?, changed_at = ? WHERE seq = ? AND state != 'forgotten'",
                 [(state, group.turn, now, seq) for seq in seqs],
             )
             if not changed.rowcount:

@@ -61,6 +61,11 @@ class Marks:
 def remove_mark(db: sqlite3.Connection, user: str) -> None:
     """Nothing is left of the person, but perhaps in bytes that the file does not use any more."""
     db.execute("DELETE FROM forgetting WHERE user = ?", (user,))
+    mark_unclean(db)
+
+
+def mark_unclean(db: sqlite3.Connection) -> None:
+    """The file may hold bytes of what was deleted: the next start writes it anew."""
     db.execute("INSERT OR IGNORE INTO forgetting (user) VALUES ('')")
 
 

@@ -38,6 +38,7 @@ from gateway.trace import CHANNEL_OFF, Fact, Kind, Note, follow, id_of, untraced
 from memory.conversation import LaneKey
 from memory.errors import StoreError
 from memory.filters import FilterFailed
+from memory.generations import Forgotten
 from memory.memory import Memory
 
 log = logging.getLogger("sanqiao.pipeline")
@@ -227,6 +228,8 @@ class Pipeline:
             await self._fail(group, error.text, error=type(error).__name__, reason=str(error))
         except QuestionTooLong:
             await self._fail(group, "too-long", error="QuestionTooLong")
+        except Forgotten:  # this question was, while it was being answered
+            await self._fail(group, "stopped", error="Forgotten")
         except StoreError as error:
             log.error("not stored conversation=%s reason=%s", question.conversation, error)
             await self._fail(group, "failed", error=type(error).__name__, reason=str(error))

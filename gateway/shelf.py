@@ -46,7 +46,7 @@ class InboxShelf:
             return None
         conversation, question = asked
         turns = await self._memory.answer_to(conversation, question)
-        texts = [turn.text for turn in turns if turn.role is Role.ASSISTANT and not turn.tool_calls]
+        texts = [turn.text for turn in turns if turn.role is Role.ASSISTANT and not (turn.tool_calls or turn.removed)]
         return texts[0] if texts else None
 
     async def clear_old(self) -> None:

@@ -28,7 +28,7 @@ from gateway.trace import (
     TraceQuery,
     lane_of,
 )
-from memory.conversation import Role
+from memory.conversation import ConversationId, Role
 from memory.window import Drop, Window
 
 _UNDELIVERED = ", ".join(f"'{each}'" for each in UNDELIVERED)
@@ -371,6 +371,20 @@ def _drop_frames(db: sqlite3.Connection) -> None:
         db.execute("DELETE FROM frames")
     else:
         db.execute("DELETE FROM frames WHERE last < ?", (oldest - 2 * _FRAME_SLACK,))
+
+
+def forget_turn(db: sqlite3.Connection, conversation: ConversationId, messages: Sequence[str], n: int) -> int:
+    """Deletes the traces of these messages, and the system messages with a summary that reaches the turn with ordinal `n`.
+
+    Such a summary may tell of it; the other requests of the conversation lose no more than it.
+    """
+    lane = str(conversation.lane)
+    rows = db.execute("SELECT steps FROM traces WHERE lane = ? AND conversation = ?", (lane, str(conversation)))
+    seen = (step.window for row in rows for step in _steps(row["steps"]) if step.window is not None)
+    frames = {window.frame for window in seen if window.through is not None and window.through >= n}
+    db.executemany("DELETE FROM frames WHERE id = ?", [(each,) for each in frames])
+    marks = ", ".join("?" * len(messages))
+    return db.execute(f"DELETE FROM traces WHERE lane = ? AND message IN ({marks})", (lane, *messages)).rowcount
 
 
 def forget(db: sqlite3.Connection, user: str, groups: Sequence[str]) -> int:

@@ -29,7 +29,7 @@ from gateway.trace import (
     trace_id,
 )
 from gateway.trace_store import Asked, Frame, Gathered
-from memory.conversation import LaneKey
+from memory.conversation import ConversationId, LaneKey
 
 log = logging.getLogger("sanqiao.trace")
 
@@ -97,7 +97,9 @@ class Traces:
         key = (message.lane.channel, message.account, message.id)
         gathered = self._gathered.get(key)
         if gathered is None:
-            if self._database is None or not self._may_be_kept(key, message.user, kind):
+            if self._database is None or not self._may_be_kept(
+                key, kind, message.user, _message_name(message.lane, message.id)
+            ):
                 return
             gathered = self._gathered[key] = Gathered(
                 trace_id(*key),
@@ -108,8 +110,8 @@ class Traces:
                 message.platform_user,
                 str(message.lane),
             )
-        if not self._may_be_kept(key, message.lane.user, kind):
-            asked = None  # what a group's request quoted may be of somebody who is forgotten by now
+        if not self._may_be_kept(key, kind, message.lane.user, str(message.lane)):
+            asked = None  # what a group's request quoted, or a summary told, may be forgotten by now
         if kind is Kind.RECEIVED:
             gathered.text = self._mask(message.text[:_READ])[:_EXCERPT]
         self._add(gathered, kind, facts, asked)
@@ -131,14 +133,15 @@ class Traces:
             gathered.reason = str(reason)[:_REASON]
         gathered.steps.append((kind, self._clock(), facts, asked))
 
-    def _may_be_kept(self, key: _Key, user: str, kind: Kind) -> bool:
-        """Of somebody who was forgotten, and of requests in their groups, only what came after it."""
-        forgotten = self._forgotten.get(user)
-        if forgotten is None:
+    def _may_be_kept(self, key: _Key, kind: Kind, *names: str) -> bool:
+        """Of what was forgotten (persons, messages), and of requests in such lanes, only what came after it."""
+        if not self._forgotten:
             return True
+        forgotten = [found[1] for name in names if (found := self._forgotten.get(name))]
         if kind is Kind.RECEIVED:
-            forgotten[1].add(key)
-        return key in forgotten[1]
+            for since in forgotten:
+                since.add(key)
+        return all(key in since for since in forgotten)
 
     # ---- life
 
@@ -246,20 +249,47 @@ class Traces:
         `groups` are the shared lanes in which they spoke: the system messages kept of those may quote them.
         """
         owners = [lane.user for lane in groups]
-        for each in (user, *owners):
-            self._forgotten.pop(each, None)
-            self._forgotten[each] = (self._clock(), set())
-        while len(self._forgotten) > _FORGOTTEN:
-            self._forgotten.popitem(last=False)
+        self._refuse(user, *owners)
         self._gathered = {key: each for key, each in self._gathered.items() if each.user != user}
         for gathered in self._gathered.values():
             if gathered.lane.partition(":")[0] in owners:
                 gathered.steps = [(kind, at, facts, None) for kind, at, facts, _ in gathered.steps]
+        return await self._removed(lambda db: trace_store.forget(db, user, owners))
+
+    async def forget_turn(self, conversation: ConversationId, messages: Sequence[str], n: int) -> int:
+        """Removes the traces of these messages, which are one turn; how many. Raises sqlite3.Error.
+
+        The system messages kept of requests that had a summary of the turn with ordinal `n` go too.
+        """
+        lane = str(conversation.lane)
+        self._refuse(lane, *(_message_name(conversation.lane, each) for each in messages))
+        theirs = [key for key, each in self._gathered.items() if each.lane == lane and each.message in messages]
+        for key in theirs:
+            del self._gathered[key]
+        for gathered in self._gathered.values():
+            if gathered.lane == lane:
+                gathered.steps = [(kind, at, facts, None) for kind, at, facts, _ in gathered.steps]
+        return await self._removed(lambda db: trace_store.forget_turn(db, conversation, messages, n))
+
+    def _refuse(self, *names: str) -> None:
+        """What is noted of these from now on is kept only if it began after this."""
+        for each in names:
+            self._forgotten.pop(each, None)
+            self._forgotten[each] = (self._clock(), set())
+        while len(self._forgotten) > _FORGOTTEN:
+            self._forgotten.popitem(last=False)
+
+    async def _removed(self, work: Callable[[sqlite3.Connection], int]) -> int:
+        """What `work` gives, with all that it deletes gone from every byte of the file. Raises sqlite3.Error."""
         self._count = sum(len(each.steps) for each in self._gathered.values())
         if self._database is None:
             if await asyncio.to_thread(self._path.exists):
                 raise sqlite3.OperationalError(f"{self._path} 打不开，其中的轨迹没有删除；可以在停止网关后删去这个文件")
             return 0
-        gone = await self._database.run(lambda db: trace_store.forget(db, user, owners))
+        gone = await self._database.run(work)
         await self._database.empty_log()
         return gone
+
+
+def _message_name(lane: LaneKey, message: str) -> str:
+    return f"{lane} {message}"
