@@ -33,6 +33,7 @@ from channels.message import Admission, InboundMessage
 from channels.wechat import passive
 from channels.wechat.events import Account
 from channels.wechat.events import read_message as read_wechat
+from channels.wecom import exchange
 from channels.wecom.events import Bot as WeComBot
 from channels.wecom.events import read_callback
 from channels.wecom.frame import decode
@@ -333,12 +334,17 @@ async def answers(doors: Doors) -> bool:
 
 @pytest.mark.timeout(60 + INPUTS // 100)
 async def test_every_long_connection(
-    tmp_path: Path, model: ModelServer, taken: list[InboundMessage], caplog: pytest.LogCaptureFixture
+    tmp_path: Path,
+    model: ModelServer,
+    taken: list[InboundMessage],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Frames changed at any depth; after them the same connection still takes a message."""
     print(f"SEED={SEED} INPUTS={INPUTS}")
     caplog.set_level(logging.ERROR)
     rng = random.Random(SEED + 1)
+    monkeypatch.setattr(exchange, "ACK_SECONDS", 60.0)  # a busy machine is no reason to leave
     async with FakeFeishu(app_id="cli_far") as feishu, FakeDingTalk() as ding, FakeWeComBot() as wecom:
         secrets = {"client-id": ding.client_id, "client-secret": ding.client_secret}
         entries = {
@@ -348,6 +354,7 @@ async def test_every_long_connection(
         }
         async with opened(tmp_path, model, rng, **entries) as doors:
             await feishu.wait_connected()
+            feishu.client_config["PingInterval"] = 60
             await ding.wait_connected()
             await until(lambda: wecom.connected)
             for doors.count in range(INPUTS // 4):
