@@ -24,9 +24,11 @@ Raises sqlite3.Error.
 class ForgottenTurn:
     """What was removed with one question: numbers of turns replaced by tombstones, summaries, kept originals.
 
-    `cached` says that Redis still holds something for a while.
+    `n` is the question's ordinal in the file, -1 where it had none before. `cached` says that Redis still holds
+    something for a while.
     """
 
+    n: int = -1
     turns: int = 0
     summaries: int = 0
     originals: int = 0
@@ -78,7 +80,7 @@ class TurnForgetting:
             struck.originals,
         )
         return ForgottenTurn(
-            turns=struck.turns, summaries=struck.summaries, originals=struck.originals, cached=not gone
+            n=asked.n, turns=struck.turns, summaries=struck.summaries, originals=struck.originals, cached=not gone
         )
 
     async def _forget_records(self, conversation: ConversationId, asked: Turn) -> None:

@@ -118,6 +118,7 @@ def turn_json(turn: Turn) -> dict[str, Any]:
         "call": turn.call,
         "model": turn.model,
         "stopped": turn.stopped,
+        "removed": turn.removed,
     }
     shown = {key: value for key, value in optional.items() if value not in (None, [], False)}
     return {"n": turn.n, "id": turn.id, "role": turn.role.value, "text": turn.text, "at": turn.at, **shown}

@@ -1,6 +1,6 @@
 """What the console asks of the gateway; whoever composes the gateway implements it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -10,6 +10,7 @@ from gateway.conversation_index import ConversationPage
 from gateway.removed import Removed
 from gateway.trace import Rejected, Trace, TracePage, TraceQuery
 from gateway.trace_request import SentRequest
+from gateway.turn_forgetting import ForgottenTurn
 from gateway.window_view import Inspection
 from memory.conversation import ConversationId, Turn
 from memory.mended import Mended
@@ -49,6 +50,12 @@ class ConsoleBackend(Protocol):
 
     async def forget(self, user: str) -> Removed:
         """Removes every trace of the person with this id. Raises StoreError, sqlite3.Error."""
+
+    async def forget_turn(self, conversation: ConversationId, question: str) -> ForgottenTurn | None:
+        """Removes the user turn with this id and what answers it; None: there is none. Raises StoreError, sqlite3.Error."""
+
+    async def summarised(self, conversations: Sequence[ConversationId]) -> Collection[ConversationId]:
+        """Those of them that have summaries. Raises StoreError."""
 
     async def repair(self, conversations: Sequence[ConversationId]) -> Sequence[Mended]:
         """Checks and mends the files of these conversations, or of all. Raises StoreError."""

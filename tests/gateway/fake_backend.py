@@ -1,7 +1,7 @@
 """A gateway for the console's tests: answers each question by a script, lists what it was given."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,6 +14,7 @@ from gateway.removed import Removed
 from gateway.texts import Texts
 from gateway.trace import Rejected, Trace, TracePage, TraceQuery
 from gateway.trace_request import SentRequest
+from gateway.turn_forgetting import ForgottenTurn
 from gateway.window_view import Inspection
 from memory.conversation import ConversationId, Turn
 from memory.errors import StoreError
@@ -50,6 +51,8 @@ class FakeBackend:
         self.state: dict[str, Any] = {}
         self.broken = False
         self.removed = Removed()
+        self.forgotten_turns: dict[str, ForgottenTurn] = {}
+        self.with_summaries: set[ConversationId] = set()
         self.mended: list[Mended] = []
         self.answering: set[asyncio.Task[None]] = set()
         numbers = iter(range(10**9))
@@ -127,6 +130,17 @@ class FakeBackend:
         if self.broken:
             raise StoreError("conversations/…")
         return self.removed
+
+    async def forget_turn(self, conversation: ConversationId, question: str) -> ForgottenTurn | None:
+        self.asked.append(("forget_turn", str(conversation), question))
+        if self.broken:
+            raise StoreError("conversations/…")
+        return self.forgotten_turns.get(question)
+
+    async def summarised(self, conversations: Sequence[ConversationId]) -> Collection[ConversationId]:
+        if self.broken:
+            raise StoreError("archives/…")
+        return self.with_summaries.intersection(conversations)
 
     async def repair(self, conversations: Sequence[ConversationId]) -> Sequence[Mended]:
         self.asked.append(("repair", *conversations))

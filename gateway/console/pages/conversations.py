@@ -1,6 +1,10 @@
 """The list of conversations, and one conversation: all that was said beside what the model gets of it."""
 
 import asyncio
+import contextlib
+import logging
+import sqlite3
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from aiohttp import web
@@ -10,12 +14,16 @@ from gateway.console.backend import ConsoleBackend
 from gateway.console.inspector import KNOBS, as_config, change, request_shares, what_if
 from gateway.console.templating import page, wants_fragment
 from gateway.conversation_index import BadCursor, ConversationItem
-from memory.conversation import CHANNELS, Role
+from memory.conversation import CHANNELS, ConversationId, Role, Turn
 from memory.errors import StoreError
+
+logger = logging.getLogger("sanqiao.console")
 
 _ROWS = 30
 _TURNS = 50
 _GLANCE = 4
+_ROUNDS = 64
+_LONGEST_ID = 1000
 _PREVIEW = 120
 _MOST_TOKENS = 2_000_000
 _UNKNOWN = "没有这个会话"
@@ -23,11 +31,12 @@ _UNKNOWN = "没有这个会话"
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One conversation of the list: who spoke last in it, and how the last text begins."""
+    """One conversation of the list: who spoke last in it, how the last text begins, whether it has summaries."""
 
     item: ConversationItem
     name: str = ""
     preview: str = ""
+    summarised: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +86,8 @@ class ConversationsPage:
             )
         except BadCursor:
             raise BadRequest(400, "before 不是这个列表给出的游标") from None
-        rows = await asyncio.gather(*map(self._row, found.items))
+        summarised = await self._summarised([item.id for item in found.items])
+        rows = await asyncio.gather(*(self._row(item, item.id in summarised) for item in found.items))
         return await page(
             "_conversations.html" if wants_fragment(request) else "conversations.html",
             here="conversations",
@@ -88,14 +98,20 @@ class ConversationsPage:
             agents=self._backend.agents(),
         )
 
-    async def _row(self, item: ConversationItem) -> Row:
+    async def _summarised(self, conversations: Sequence[ConversationId]) -> Collection[ConversationId]:
+        with contextlib.suppress(StoreError):  # the list is worth showing without
+            return await self._backend.summarised(conversations)
+        return ()
+
+    async def _row(self, item: ConversationItem, summarised: bool) -> Row:
         try:
             turns = await self._backend.history(item.id, None, _GLANCE) or ()
         except StoreError:
-            return Row(item, preview="（文件读不出来；请运行 repair）")
+            return Row(item, preview="（文件读不出来；请运行 repair）", summarised=summarised)
         said = [turn for turn in turns if turn.text.strip() and turn.role is not Role.RESET]
         name = next((turn.name for turn in reversed(said) if turn.name), "")
-        return Row(item, name or "", " ".join(said[-1].text[: 2 * _PREVIEW].split())[:_PREVIEW] if said else "")
+        preview = " ".join(said[-1].text[: 2 * _PREVIEW].split())[:_PREVIEW] if said else ""
+        return Row(item, name or "", preview, summarised)
 
 
 class ConversationPage:
@@ -109,6 +125,7 @@ class ConversationPage:
         app.router.add_route("GET", "/conversations/{id}", self.show)
         app.router.add_route("GET", "/conversations/{id}/history", self.history)
         app.router.add_route("GET", "/conversations/{id}/window", self.window)
+        app.router.add_route("POST", "/conversations/{id}/forget", self.forget)
 
     async def show(self, request: web.Request) -> web.StreamResponse:
         """The newest turns beside the window as it would be sent with the next question."""
@@ -156,3 +173,36 @@ class ConversationPage:
             config=as_config(seen.settings),
             changed=change(now.window, seen.window) if seen.settings != now.settings else None,
         )
+
+    async def forget(self, request: web.Request) -> web.StreamResponse:
+        """Removes one question (the form's `turn`) with all that answers it; what is left of both in their places."""
+        conversation, form = conversation_of(request), await request.post()
+        turn = form.get("turn")
+        if len(form) != 1 or not isinstance(turn, str) or not 0 < len(turn) <= _LONGEST_ID:
+            raise BadRequest(400, "表单里应有 turn：问题的编号")
+        try:
+            forgotten = await self._backend.forget_turn(conversation, turn)
+        except (StoreError, sqlite3.Error) as error:
+            logger.error("turn_forget_failed conversation=%s turn=%s reason=%s", conversation, turn, error)
+            raise BadRequest(500, "没能全部删除，请查看网关的日志，排除原因后再试") from None
+        if forgotten is None:
+            raise BadRequest(404, "没有这一轮")
+        logger.info("turn_forgotten_by_admin conversation=%s turn=%s peer=%s", conversation, turn, request.remote)
+        if forgotten.n < 0:  # a person wrote the file, and it was numbered only now
+            return web.Response(headers={"HX-Refresh": "true"})
+        seen = await self._backend.inspect(conversation)
+        return await page(
+            "_forgotten.html",
+            conversation=conversation,
+            forgotten=forgotten,
+            turns=await self._struck(conversation, turn, forgotten.n),
+            seen=seen,
+            parts=request_shares(seen) if seen else (),
+            config=as_config(seen.settings) if seen else "",
+            changed=None,
+        )
+
+    async def _struck(self, conversation: ConversationId, question: str, n: int) -> list[Turn]:
+        """The tombstones of the question with ordinal `n` and of what answered it."""
+        turns = await self._backend.history(conversation, n + _ROUNDS, _ROUNDS) or ()
+        return [turn for turn in turns if turn.removed and question in (turn.id, turn.to)]

@@ -73,6 +73,17 @@ document.addEventListener("click", (event) => {
   if (button) copy(button);
 });
 
+/* ---- forgetting a turn ---- */
+for (const [name, told] of [
+  ["htmx:responseError", (event) => event.detail.xhr.responseText],
+  ["htmx:sendError", () => "连不上网关，没有删除"],
+]) {
+  document.addEventListener(name, (event) => {
+    const problem = event.detail.elt.closest(".forget")?.querySelector(".problem");
+    if (problem) problem.textContent = told(event);
+  });
+}
+
 /* ---- pages ---- */
 /* What asks for itself again and again does not while nobody looks, nor under somebody's fingers. */
 document.addEventListener("htmx:beforeRequest", (event) => {
