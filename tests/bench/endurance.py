@@ -1,0 +1,101 @@
+"""What grows: one conversation of thousands of turns, and thousands of conversations in which nobody speaks any more."""
+
+import asyncio
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from tests.bench import model
+from tests.bench.load import Said, Stage, percentile
+from tests.bench.subject import SubjectFailed
+
+BLOCK = 200
+"""So many turns are measured together: CPU comes in steps of 10 ms."""
+
+
+@dataclass(frozen=True)
+class Turns:
+    """The cost of a turn about this place in a conversation: CPU and time without the model's, in ms."""
+
+    place: int
+    cpu: float
+    overhead_p50: float
+    overhead_p99: float
+    requests: float
+
+
+async def turns(stage: Stage, places: Sequence[int]) -> list[Turns]:
+    """One conversation to the last of `places`; the first is the middle of as many short ones as make a block.
+
+    Raises SubjectFailed when a reply is lost.
+    """
+    await stage.warm()
+    await model.reset(stage.model, 0.0)
+    first, *later = places
+    short = range(1, 2 * first + 1)
+    found = [await _block(stage, first, [f"short{n}" for n in range(BLOCK // len(short)) for _ in short])]
+    count = 0
+    for place in later:
+        gap = place - BLOCK - count
+        await _block(stage, place, ["long"] * gap)
+        found.append(await _block(stage, place, ["long"] * BLOCK))
+        count += gap + BLOCK
+    return found
+
+
+async def _block(stage: Stage, place: int, people: Sequence[str]) -> Turns:
+    await model.reset(stage.model, 0.0)
+    cpu = stage.subject.cpu()
+    said = [await _said(stage, person) for person in people]
+    cpu = stage.subject.cpu() - cpu
+    told = await model.told(stage.model)
+    taken = {tag: went - came for tag, (came, went) in told.answered.items()}
+    overhead = sorted(1000 * ((each.replied or 0) - each.sent - taken[each.tag]) for each in said)
+    count = max(1, len(said))
+    return Turns(
+        place, 1000 * cpu / count, percentile(overhead, 0.5), percentile(overhead, 0.99), told.requests / count
+    )
+
+
+async def _said(stage: Stage, person: str) -> Said:
+    said = await stage.say(person)
+    if said.replied is None:
+        raise SubjectFailed(f"no reply to {person}")
+    return said
+
+
+async def _one_thing_each(stage: Stage, waiting: Iterator[int]) -> None:
+    for number in waiting:
+        await _said(stage, f"idle{number}")
+
+
+@dataclass(frozen=True)
+class Idle:
+    """MiB at start, after the first conversations, after all of them; `each` is KiB for one of the later ones."""
+
+    conversations: int
+    start: float
+    few: int
+    after_few: float
+    after_all: float
+    seconds: float
+
+    @property
+    def each(self) -> float:
+        return 1024 * (self.after_all - self.after_few) / (self.conversations - self.few)
+
+
+async def idle(stage: Stage, conversations: int, *, few: int, at_once: int = 50, rest: float = 3.0) -> Idle:
+    """So many people say one thing each, then nobody says anything. Raises SubjectFailed when a reply is lost."""
+    began, start = time.monotonic(), stage.subject.rss()
+    await stage.warm()
+    await model.reset(stage.model, 0.0)
+    seen = []
+    for people in (range(few), range(few, conversations)):
+        waiting = iter(people)
+        async with asyncio.TaskGroup() as group:
+            for _ in range(at_once):
+                group.create_task(_one_thing_each(stage, waiting))
+        await asyncio.sleep(rest)
+        seen.append(stage.subject.rss())
+    return Idle(conversations, start, few, seen[0], seen[1], time.monotonic() - began)
