@@ -71,6 +71,17 @@ async def test_the_task_is_the_system_s_and_what_people_said_is_quoted() -> None
     assert model.requests[0].tools == ()
 
 
+async def test_what_was_removed_is_no_part_of_it() -> None:
+    gone = [turn(Role.USER, "（已删除）", removed=True), turn(Role.ASSISTANT, "（已删除）", removed=True)]
+    settings = ModelSettings.model_validate({})
+    asked = summary_request(settings, "", [*gone, *TALK], max_chars=500, room=9000).messages[1].content
+    assert asked == summary_request(settings, "", TALK, max_chars=500, room=9000).messages[1].content
+    assert excerpts("", [*gone, *TALK], 500) == excerpts("", TALK, 500)
+    assert "（已删除）" in summary_request(settings, "", gone, max_chars=500, room=9000).messages[1].content, (
+        "never blank"
+    )
+
+
 async def test_without_a_summary_before_there_is_none_in_the_request() -> None:
     model = Scripted("x")
     await made(model)

@@ -5,11 +5,14 @@ import gzip
 import hashlib
 import html.parser
 import itertools
+import json
 import re
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 import yaml
 from hypothesis import given
@@ -28,6 +31,7 @@ from gateway.problems import Problem
 from gateway.settings import load_settings
 from gateway.trace import Kind, Outcome, SeenMessage, SeenWindow, Step, Trace
 from gateway.trace_request import SentRequest
+from gateway.turn_forgetting import ForgottenTurn
 from gateway.window_view import Inspection
 from memory.conversation import ConversationId, Role, ToolCall, Turn
 from memory.summary import Summary
@@ -246,6 +250,98 @@ async def test_of_merged_messages_the_last_has_the_request(running: Running) -> 
     running.backend.recorded = []
     assert "没有轨迹" in (await running.fetch(f"/conversations/{ID}/then?turn=m-1", headers=RIGHT))[1]
     assert (await running.fetch(f"/conversations/{ID}/latest", headers=RIGHT))[0] == 204
+
+
+# ---------------------------------------------------------------- forgetting a turn
+def forgettable() -> FakeBackend:
+    """A backend in which the hostile question can be forgotten, and has been."""
+    backend = hostile()
+    backend.forgotten_turns[HOSTILE.replace("\ud800", "?")] = ForgottenTurn(n=5, turns=2, summaries=1, originals=1)
+    gone = [replace(turn, removed=True, to=HOSTILE.replace("\ud800", "?")) for turn in backend.turns[ID][:2]]
+    backend.turns[ID][:2] = gone
+    return backend
+
+
+async def test_a_forgotten_turn_is_shown_as_what_is_left_of_it() -> None:
+    async with Running(forgettable(), Clock()) as running:
+        form = {"turn": HOSTILE.replace("\ud800", "?")}
+        status, text = await running.fetch(f"/conversations/{ID}/forget", "POST", RIGHT, data=form)
+        assert status == 200
+        assert "已删除：2 条内容、1 份摘要、1 份留存的原件。" in text
+        assert running.backend.asked[-2:] == [("forget_turn", str(ID), form["turn"]), ("inspect", str(ID), None)]
+        elements = Elements(text).found
+        swapped = [each for tag, each in elements if tag == "article"]
+        assert [(each["id"], each["hx-swap-oob"], (each["class"] or "").split()[-1]) for each in swapped] == [
+            ("turn-5", "true", "removed"),
+            ("turn-6", "true", "removed"),
+        ]
+        assert not [tag for tag, each in elements if tag in ("img", "script") or each.get("hx-post")]
+        _, whole = await running.fetch(f"/conversations/{ID}", headers=RIGHT)
+        assert not any("hx-post" in each for _, each in Elements(whole).found), "what is gone cannot be forgotten again"
+        assert not any("hx-swap-oob" in each for _, each in Elements(whole).found)
+
+
+async def test_a_turn_is_forgotten_by_its_id_alone_after_a_second_look(running: Running) -> None:
+    _, text = await running.fetch(f"/conversations/{ID}", headers=RIGHT)
+    (button,) = [each for tag, each in Elements(text).found if tag == "button" and "hx-post" in each]
+    assert button["hx-post"] == f"/conversations/{ID}/forget"
+    assert json.loads(button["hx-vals"] or "") == {"turn": HOSTILE}
+    tags = [tag for tag, _ in Elements(text).found]
+    assert tags.index("details") < tags.index("summary") < [each for _, each in Elements(text).found].index(button)
+
+
+@pytest.mark.parametrize(
+    ("form", "status"),
+    [
+        ({"turn": "m-9"}, 404),
+        ({}, 400),
+        ({"turn": ""}, 400),
+        ({"turn": "x" * 1001}, 400),
+        ([("turn", "m-1"), ("turn", "m-2")], 400),
+        ({"turn": "m-1", "other": "1"}, 400),
+    ],
+)
+async def test_what_cannot_be_forgotten_is_said(running: Running, form: Any, status: int) -> None:
+    headers = {**RIGHT, "HX-Request": "true"}
+    asked = aiohttp.FormData(form)
+    assert (await running.fetch(f"/conversations/{ID}/forget", "POST", headers, data=asked))[0] == status
+    assert (await running.fetch("/conversations/nobody/forget", "POST", headers, data=aiohttp.FormData(form)))[0] == 404
+
+
+async def test_a_forgetting_that_fails_is_said_in_one_line(running: Running, caplog: pytest.LogCaptureFixture) -> None:
+    running.backend.broken = True
+    headers = {**RIGHT, "HX-Request": "true"}
+    told = await running.fetch(f"/conversations/{ID}/forget", "POST", headers, data={"turn": "m-1"})
+    assert told == (500, "没能全部删除，请查看网关的日志，排除原因后再试")
+    assert "turn_forget_failed" in caplog.text
+
+
+async def test_what_was_numbered_only_now_is_looked_at_anew(running: Running) -> None:
+    running.backend.forgotten_turns["hand-1"] = ForgottenTurn(turns=1)
+    async with running.session.post(f"/conversations/{ID}/forget", headers=RIGHT, data={"turn": "hand-1"}) as r:
+        assert (r.status, r.headers["HX-Refresh"]) == (200, "true")
+
+
+async def test_the_audit_names_turn_and_peer_and_no_text(running: Running, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "sanqiao.console")
+    running.backend.forgotten_turns["m-1"] = ForgottenTurn(n=5, turns=2)
+    await running.fetch(f"/conversations/{ID}/forget", "POST", RIGHT, data={"turn": "m-1"})
+    (line,) = [each.getMessage() for each in caplog.records if "turn_forgotten" in each.getMessage()]
+    assert line == f"turn_forgotten_by_admin conversation={ID} turn=m-1 peer=127.0.0.1"
+
+
+def test_what_was_forgotten_is_told_in_numbers() -> None:
+    assert str(ForgottenTurn(n=1, turns=4, summaries=1)) == "已删除：4 条内容、1 份摘要"
+    assert str(ForgottenTurn(n=1)) == "这一轮早已删除"
+    assert "Redis 暂时连不上" in str(ForgottenTurn(n=1, turns=1, cached=True))
+
+
+async def test_the_list_says_what_has_summaries(running: Running) -> None:
+    assert "已摘要" not in (await running.fetch("/conversations", headers=RIGHT))[1]
+    running.backend.with_summaries = {ID}
+    assert "已摘要" in (await running.fetch("/conversations", headers=RIGHT))[1]
+    running.backend.broken = True
+    assert (await running.fetch("/conversations", headers=RIGHT))[0] == 200
 
 
 # ---------------------------------------------------------------- static files

@@ -19,6 +19,7 @@ from gateway.trace import Kind, Outcome, TraceQuery, id_of, outcome_after, trace
 from gateway.trace_store import Asked
 from gateway.traces import Traces
 from memory.conversation import LaneKey, Role, session_id, user_id
+from memory.summary import Summary
 from memory.window import Drop, Window, WindowMessage
 
 DAY = 86400.0
@@ -336,6 +337,47 @@ async def test_nothing_stays_of_whom_is_forgotten_nor_comes_back(bench: Bench) -
     assert kept is not None
     assert kept.steps[1].window is not None
     assert await bench.traces.frame(kept.steps[1].window.frame) is not None
+
+
+async def test_of_a_turn_that_is_forgotten_nothing_stays_nor_of_summaries_that_told_of_it(bench: Bench) -> None:
+    """The system messages of other requests stay, unless they had a summary that reaches it."""
+
+    def request(number: int, through: int | None) -> Asked:
+        made = asked(f"系统 {number} {'独角兽' if through and through >= 4 else '麒麟'}")
+        told = None if through is None else Summary(text="", id="s", epoch=0, through=through, at="")
+        return replace(made, window=replace(made.window, summary=told))
+
+    theirs, under_way, elsewhere = message(1, text="独角兽"), message(9), message(11, chat="oc_2", text="麒麟")
+    conversation = theirs.lane.with_agent("general-agent")
+    for number, through in ((2, 3), (3, 4), (4, None), (5, 9)):
+        bench.traces.note(message(number), Kind.RECEIVED)
+        bench.traces.note(message(number), Kind.ROUTED, conversation=str(conversation))
+        bench.traces.note(message(number), Kind.WINDOW, request(number, through))
+    for each in (theirs, under_way, elsewhere):
+        bench.traces.note(each, Kind.RECEIVED)
+    await bench.traces.flush()
+    bench.traces.note(message(8, text="独角兽"), Kind.RECEIVED)  # joined to it, and not written yet
+    bench.traces.note(under_way, Kind.WINDOW, request(9, 9))
+    assert await bench.traces.forget_turn(conversation, ("om_1", "om_8", "om_11"), 4) == 1
+    bench.traces.note(theirs, Kind.ANSWERED, chars=3)
+    bench.traces.note(under_way, Kind.WINDOW, request(9, 9))
+    assert "独角兽".encode() not in bench.raw()
+    assert await bench.found() == ["om_11", "om_9", "om_5", "om_4", "om_3", "om_2"]
+    assert (await bench.traces.find(TraceQuery())).traces[0].lane == str(elsewhere.lane)
+    kept = {}
+    for number in (2, 3, 4, 5, 9):
+        trace = await bench.traces.get(id_of(message(number)))
+        assert trace is not None
+        window = trace.steps[-1].window
+        kept[number] = window is not None and await bench.traces.frame(window.frame) is not None
+    assert kept == {2: True, 3: False, 4: True, 5: False, 9: False}
+    fresh = message(10)
+    bench.traces.note(fresh, Kind.RECEIVED)
+    bench.traces.note(fresh, Kind.WINDOW, request(10, 3))
+    trace = await bench.traces.get(id_of(fresh))
+    assert trace is not None
+    assert trace.steps[1].window is not None
+    assert await bench.traces.forget_turn(conversation, ("om_1",), 4) == 0
 
 
 async def test_nothing_that_goes_wrong_with_a_step_reaches_the_message(

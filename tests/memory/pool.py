@@ -132,6 +132,7 @@ def turn(draw: st.DrawFn) -> Turn:
         call=draw(_OPTIONAL) if role is Role.TOOL else None,
         model=draw(_OPTIONAL) if role is Role.ASSISTANT else None,
         stopped=draw(st.booleans()) if role is Role.ASSISTANT else False,
+        removed=draw(st.booleans()),
     )
 
 

@@ -38,7 +38,7 @@ def expected(turn: Turn) -> dict[str, Any]:
         "at": turn.at,
         "ids": list(turn.ids) or None,
     }
-    meta |= {"user": turn.user, "model": turn.model, "stopped": turn.stopped or None}
+    meta |= {"user": turn.user, "model": turn.model, "stopped": turn.stopped or None, "removed": turn.removed or None}
     calls = [{"id": call.id, "name": call.name, "arguments": call.arguments} for call in turn.tool_calls]
     item = {turn.role.value: turn.text, "name": turn.name, "tool_calls": calls or None, "call": turn.call}
     item["meta"] = {key: value for key, value in meta.items() if value is not None}
