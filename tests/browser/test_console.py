@@ -253,6 +253,36 @@ async def test_a_past_turn_is_shown_as_the_model_got_it_to_the_byte(
     await until(lambda: gateway.app.live.current.agent.context.window.max_messages == 20, what="taken back")
 
 
+async def test_a_turn_is_forgotten_by_keyboard_after_a_second_look(admin: Watched, gateway: Inside) -> None:
+    page = admin.page
+    for text in ("我的秘密是独角兽", "再说说凤凰"):
+        await gateway.chat("小赵", text, name="小赵")
+    _, found = await gateway.get("/api/traces?q=小赵")
+    await page.goto(f"{admin.base}/conversations/{found['traces'][0]['conversation']}")
+    said, seen = page.locator("#said .turn"), page.locator("#seen")
+    await expect(seen).to_contain_text("独角兽")
+    sure = page.get_by_role("button", name="确认忘记这一轮").first
+    await expect(sure).to_be_hidden()
+    await said.first.locator("summary").focus()
+    await page.keyboard.press("Enter")
+    await expect(sure).to_be_visible()
+    await admin.fits()
+    await admin.shot("forget-a-turn")
+    await page.keyboard.press("Tab")
+    await expect(sure).to_be_focused()
+    await page.keyboard.press("Enter")
+    await expect(seen.get_by_role("status")).to_have_text("已删除：2 条内容。")
+    await expect(page.locator("#said .turn.removed .text")).to_have_text(["（已删除）"] * 2)
+    await expect(said).to_have_count(4)
+    await expect(said.first.locator(".mark")).to_contain_text("已删除")
+    await expect(seen.locator(".request")).not_to_contain_text("独角兽")
+    await expect(seen.locator(".request")).to_contain_text("再说说凤凰")
+    assert "独角兽" not in await page.content()
+    await page.reload()
+    await expect(page.locator("#said .turn.removed")).to_have_count(2)
+    assert "独角兽" not in await page.content()
+
+
 async def test_i_wrote_and_it_did_not_answer(admin: Watched) -> None:
     page = admin.page
     await page.goto(admin.base + "/traces")
