@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import ctypes
 import os
 import signal
 import socket
@@ -119,7 +120,7 @@ async def child(
     environment = {key: value for key, value in os.environ.items() if not key.startswith(_OURS)} | {"NO_PROXY": "*"}
     if temporary is not None:
         environment["TMPDIR"] = str(temporary)
-    given = {"stdin": asyncio.subprocess.DEVNULL, **streams}
+    given = {"stdin": asyncio.subprocess.DEVNULL, "preexec_fn": _end_with_driver, **streams}
     process = await asyncio.create_subprocess_exec(
         sys.executable, *command, env=environment, cwd=ROOT, start_new_session=True, **given
     )
@@ -129,6 +130,12 @@ async def child(
         if process.returncode is None:
             process.kill()
             await process.wait()
+
+
+def _end_with_driver() -> None:
+    """In the new process: it is killed when the driver is, even by SIGKILL (prctl(2), PR_SET_PDEATHSIG)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
 
 def _product(places: Places, folder: Path, ports: Sequence[int]) -> list[str]:

@@ -18,8 +18,12 @@ from tests.bench.machine import Machine
 from tests.bench.model import Told
 from tests.bench.platform import Platform
 from tests.bench.results import Cell, Results, Rounds, markdown
-from tests.bench.subject import FLOOR, PRODUCT, Places, SubjectFailed, model_process, running
+from tests.bench.subject import FLOOR, PRODUCT, Places, SubjectFailed, child, model_process, running
 from tests.bench.wire import Client, Messages, serving
+from tests.waiting import until
+
+# Python 3.12 warns of a fork beside threads, whatever is done in it; here it is one call.
+pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 
 FIGURES = figures([], Told(0, 0, {}), {}, began=0.0, cpu=0.0, rss=(40.0, 50.0), driver=0.5)
 
@@ -69,7 +73,31 @@ async def test_what_is_interrupted_leaves_no_process(tmp_path: Path) -> None:
     with pytest.raises(asyncio.CancelledError):
         await task
     assert len(pids) >= 2
-    assert not any(map(psutil.pid_exists, pids))
+    assert not any(map(_runs, pids))
+
+
+async def test_a_killed_driver_leaves_no_process() -> None:
+    program = (
+        "import asyncio; from tests.bench.subject import child\n"
+        "async def main():\n"
+        "    async with child('-c', 'import time; time.sleep(60)') as process:\n"
+        "        print(process.pid, flush=True)\n"
+        "        await process.wait()\n"
+        "asyncio.run(main())"
+    )
+    async with child("-c", program, stdout=asyncio.subprocess.PIPE) as driver:
+        assert driver.stdout is not None
+        grandchild = int(await driver.stdout.readline())
+        driver.kill()
+        await driver.wait()
+        await until(lambda: not _runs(grandchild))
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def test_figures_of_what_was_said() -> None:
