@@ -513,13 +513,16 @@ async def test_the_overview_puts_first_what_needs_somebody() -> None:
     assert not well.attention
     ok, bad = {"ok": True, "detail": "正常", "since": 40.0}, {"ok": False, "detail": "请核对密钥", "since": 90.0}
     status |= {"channels": {"a": ok, "b": bad}, "redis": {"state": "down", "cooldown_left": 3.0, "remedy": "检查地址"}}
+    status["mcp"] = {"maps": {**ok, "tools": ["route"]}, "mail": {**bad, "tools": []}, "new": {"tools": []}}
     status["config"] = {"problems": ["x.yaml:1: 错"], "waiting_for_restart": ["server.port"], "notes": []}
     state = overview(status, 100.0)
     assert [line.name for line in state.channels] == ["b", "a"]
     assert state.channels[0].age == 10.0
+    assert [(line.name, line.state) for line in state.servers] == [("mail", "bad"), ("maps", "ok"), ("new", "off")]
     assert [each.what for each in state.attention] == [
         "配置有误，仍在用原来的配置",
         "渠道 b",
+        "MCP 服务 mail",
         "Redis",
         "改动要重启才生效",
     ]
