@@ -29,6 +29,7 @@ from gateway.live_settings import LiveSettings
 from gateway.settings import Settings, load_settings
 from tests.platforms.feishu_server import FakeFeishu, message_event
 from tests.platforms.model_server import ModelServer
+from tests.scenarios import prepared
 from tests.scenarios.conversation_files import Item, checked
 from tests.waiting import until
 
@@ -395,9 +396,11 @@ class Inside(Gateway):
 
 
 class Process(Gateway):
-    """`python -m gateway run`, as its user starts it."""
+    """`python -m gateway run` in a process of its own."""
 
-    process: asyncio.subprocess.Process | None = None
+    process: asyncio.subprocess.Process | prepared.Child | None = None
+    fresh = False
+    """Whether it also has an interpreter of its own, as its user starts it; else see `prepared`."""
 
     async def start(self, timeout: float = 30.0) -> Self:
         """Starts on what the config says now; returns when it is ready."""
@@ -413,10 +416,14 @@ class Process(Gateway):
     async def launch(self) -> None:
         """Starts without waiting for it."""
         await asyncio.to_thread(self.write)
-        with (self.root / "gateway.log").open("ab") as log:
-            self.process = await asyncio.create_subprocess_exec(
-                *self._command("run"), stdout=log, stderr=log, env=_environment(), cwd=ROOT
-            )
+        self.process = await self._begun(self.root / "gateway.log", "run")
+
+    async def _begun(self, out: Path, *words: str) -> "asyncio.subprocess.Process | prepared.Child":
+        command = self._command(*words)
+        if not self.fresh:
+            return await prepared.start(command[3:], _environment(), out)
+        with out.open("ab") as log:
+            return await asyncio.create_subprocess_exec(*command, stdout=log, stderr=log, env=_environment(), cwd=ROOT)
 
     def _command(self, *words: str) -> list[str]:
         places = ["--config", str(self.config), "--workspace", str(self.workspace)]
@@ -424,22 +431,19 @@ class Process(Gateway):
 
     async def run(self, *words: str, timeout: float = 30.0) -> tuple[int, str]:
         """Another process with this command on the same config and workspace: its exit code and all it printed."""
-        process = await asyncio.create_subprocess_exec(
-            *self._command(*words),
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-            env=_environment(),
-            cwd=ROOT,
-        )
+        self._commands += 1
+        out = self.root / f"command-{self._commands}.log"
+        process = await self._begun(out, *words)
         try:
             async with asyncio.timeout(timeout):
-                out, _ = await process.communicate()
+                code = await process.wait()
         finally:
             if process.returncode is None:
                 process.kill()
                 await process.wait()
-        assert process.returncode is not None
-        return process.returncode, out.decode(errors="replace")
+        return code, await asyncio.to_thread(out.read_text, errors="replace")
+
+    _commands = 0
 
     def output(self) -> str:
         """What it printed and logged since the first start. Blocking."""
@@ -479,6 +483,12 @@ class Process(Gateway):
                 assert await self.stop() == 0, self.output()
         finally:
             await self.kill()
+
+
+class Fresh(Process):
+    """A `Process` as its user starts it."""
+
+    fresh = True
 
 
 def _environment() -> dict[str, str]:

@@ -11,7 +11,7 @@ import pytest
 
 from tests.platforms.feishu_server import FakeFeishu, message_event
 from tests.platforms.model_server import Chunks, ModelServer, delta
-from tests.scenarios.gateway import TOKEN, Inside, Process, asked, held, id_of, texts
+from tests.scenarios.gateway import TOKEN, Fresh, Inside, Process, asked, held, id_of, texts
 from tests.waiting import until, until_told
 
 
@@ -85,7 +85,7 @@ async def test_draining_takes_nothing_finishes_what_runs_and_exits_0(
     tmp_path: Path, model: ModelServer, feishu: FakeFeishu
 ) -> None:
     headers, body = {"Authorization": f"Bearer {TOKEN}"}, {"user": "u", "text": "来晚了"}
-    async with Process(tmp_path, model, {"server": {"drain": "20s"}}, feishu=feishu) as gateway:
+    async with Fresh(tmp_path, model, {"server": {"drain": "20s"}}, feishu=feishu) as gateway:
         async with held(model, "问"):
             question = await gateway.feishu_event("临终一问")
             reader = asyncio.create_task(gateway.chat("u", "网页也在问"))
@@ -180,7 +180,7 @@ async def test_a_second_signal_stops_at_once_and_loses_nothing(
 
 
 async def test_one_gateway_owns_a_workspace(tmp_path: Path, model: ModelServer) -> None:
-    async with Process(tmp_path, model) as gateway:
+    async with Fresh(tmp_path, model) as gateway:
         code, printed = await gateway.run("run")
         assert code == 2
         assert gateway.process is not None
