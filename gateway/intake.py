@@ -23,6 +23,8 @@ from memory.sanitise import storable
 
 log = logging.getLogger("sanqiao.intake")
 
+MOST_AT_ONCE = 2000
+"""Messages that may be under way into the inbox; platforms deliver what is above it later, as if the gateway were closed."""
 _MANY, _PATIENCE = 64, 1.0
 """How many messages may be under way into the inbox while answers are begun; seconds an answer waits for that."""
 
@@ -96,7 +98,7 @@ class Intake:
 
         A caller that is cancelled meanwhile changes nothing: what is stored is also handled.
         """
-        if not self._open:
+        if not self._open or self._storing >= MOST_AT_ONCE:
             raise GatewayClosed
         outcome: list[Admission] = []
         await asyncio.shield(self._spawn(self._store_or_not(message, outcome)))

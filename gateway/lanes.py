@@ -263,10 +263,18 @@ class Lanes:
             lane.task = self._start(self._run(key, lane))
 
     async def _overtake(self, waiting: Waiting) -> None:
+        work, pause = Work(Group((waiting.stored,)), waiting.command, waiting.refusal), _FIRST_PAUSE
         try:
-            await self._handle(Work(Group((waiting.stored,)), waiting.command, waiting.refusal))
-        except Exception as error:  # border of one message: it stays in the inbox for the next start
-            log_failure(log, f"command failed lane={waiting.stored.message.lane}", error)
+            while True:
+                try:
+                    await self._handle(work)
+                    return
+                except Exception as error:  # border of one message: tried again as a lane does
+                    log_failure(log, f"command failed lane={waiting.stored.message.lane}", error)
+                if self._closed:
+                    return  # it stays in the inbox for the next start
+                await asyncio.sleep(pause * (1 + self._rng.random()))
+                pause = min(2 * pause, _LONGEST_PAUSE)
         finally:
             self._overtaking.pop(waiting.stored.seq, None)
 

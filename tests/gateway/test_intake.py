@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 
+from channels.message import GatewayClosed
 from gateway import intake as module
 from gateway.inbox import Duplicate, Inbox, State
 from gateway.intake import Intake
@@ -92,3 +93,15 @@ async def test_no_answer_waits_long(intake: Intake, inbox: SlowInbox, monkeypatc
     await asyncio.wait_for(intake.eased(), 5)
     inbox.go.set()
     await asyncio.gather(*tasks)
+
+
+async def test_what_is_too_much_is_to_be_delivered_later(
+    intake: Intake, inbox: SlowInbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MOST_AT_ONCE", 5)
+    tasks = await begun(intake, 5)
+    with pytest.raises(GatewayClosed):
+        await intake.accept(message("太多了"))
+    inbox.go.set()
+    await asyncio.gather(*tasks)
+    await intake.accept(message("又可以了"))

@@ -230,11 +230,15 @@ async def test_a_lane_survives_a_failing_inbox(inbox: Inbox, monkeypatch: pytest
         await until(lambda: len(bench.done) == 61)
 
 
-async def test_an_overtaking_command_that_fails_ends_alone(inbox: Inbox, caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_overtaking_command_that_fails_is_tried_again_alone(
+    inbox: Inbox, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lanes, "_FIRST_PAUSE", 0.05)
     async with asyncio.TaskGroup() as tasks:
         bench = Bench(inbox, tasks, ALL)
-        bench.failures = {"/status": 1}
+        bench.failures = {"/status": 2}
         await bench.say("/status")
         await bench.say("你好")
-        await until(lambda: bench.done == [["你好"]])
-    assert "command failed" in caplog.text
+        await until(lambda: bench.done == [["你好"], ["/status"]])
+    assert caplog.text.count("command failed") == 2
+    assert len(bench.lanes) == 0
