@@ -73,9 +73,7 @@ def summary_request(
 ) -> ModelRequest:
     """What the model is asked: the task as system message, all that people said as one quotation."""
     longest = longest_turn(room)
-    record = "\n".join(
-        spoken(turn.role, shortened(voiced(turn), longest)[0], turn.tool_calls) for turn in _left(turns)
-    )
+    record = "\n".join(spoken(turn.role, shortened(voiced(turn), longest)[0], turn.tool_calls) for turn in _left(turns))
     parts = [section("此前的摘要", previous), section("新的对话记录", record), "请按要求写出新的摘要。"]
     asked = "\n\n".join(part for part in parts if part)
     return ModelRequest(messages=(ChatMessage("system", _task(settings, max_chars)), ChatMessage(Role.USER, asked)))
