@@ -93,9 +93,12 @@ async def idle(stage: Stage, conversations: int, *, few: int, at_once: int = 50,
     seen = []
     for people in (range(few), range(few, conversations)):
         waiting = iter(people)
-        async with asyncio.TaskGroup() as group:
-            for _ in range(at_once):
-                group.create_task(_one_thing_each(stage, waiting))
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(at_once):
+                    group.create_task(_one_thing_each(stage, waiting))
+        except* SubjectFailed as failed:
+            raise failed.exceptions[0] from None
         await asyncio.sleep(rest)
         seen.append(stage.subject.rss())
     return Idle(conversations, start, few, seen[0], seen[1], time.monotonic() - began)

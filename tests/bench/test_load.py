@@ -5,13 +5,15 @@ import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import AsyncMock
 
 import psutil
 import pytest
 
 from tests.bench import __main__ as bench
+from tests.bench import endurance
 from tests.bench.cold_start import ColdStart
-from tests.bench.deliveries import CHANNELS, Manners
+from tests.bench.deliveries import CHANNELS, Manners, WeChatPassive
 from tests.bench.endurance import Idle, Turns
 from tests.bench.load import Said, Stage, figures, load
 from tests.bench.machine import Machine
@@ -44,6 +46,31 @@ async def test_all_that_is_said_is_answered_on_every_channel(kind: str, tmp_path
                 assert (found.lost, found.doubled, found.unacked, found.requests) == (0, 0, 0, 1), channel.name
                 assert found.overhead_p50 > 0
             assert subject.cpu() > 0
+
+
+async def test_every_turn_and_every_conversation_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(endurance, "BLOCK", 4)
+    wechat = WeChatPassive()
+    async with model_process() as address, Platform() as platform:
+        places = Places(address, platform.base, {"wechat": {}})
+        async with (
+            running(FLOOR, places, tmp_path / "floor") as subject,
+            Client(subject.port) as client,
+            Client(int(address.rsplit(":", 1)[1])) as model,
+        ):
+            stage = Stage(subject, wechat, platform, client, model)
+            found = await endurance.turns(stage, (1, 10))
+            assert [(each.place, each.requests) for each in found] == [(1, 1), (10, 1)]
+            assert len(platform.replies) == 1 + 4 + 10
+            rest = await endurance.idle(stage, 7, few=2, at_once=2, rest=0)
+            assert len(platform.replies) == 1 + 4 + 10 + 1 + 7
+            assert rest.after_all >= rest.start > 0
+            await subject.stop()
+            monkeypatch.setattr("tests.bench.load.REPLY_SECONDS", 0.1)
+            monkeypatch.setattr(Stage, "warm", AsyncMock())
+            monkeypatch.setattr(subject, "rss", lambda: 50.0)
+            with pytest.raises(SubjectFailed, match="no reply to idle"):
+                await endurance.idle(stage, 2, few=1, at_once=1, rest=0)
 
 
 async def test_a_subject_that_does_not_start_says_why(tmp_path: Path) -> None:
