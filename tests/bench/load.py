@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from tests.bench import model
 from tests.bench.deliveries import Channel
+from tests.bench.meter import Meter, Used
 from tests.bench.platform import Platform
 from tests.bench.subject import Subject
 from tests.bench.wire import Client
@@ -18,7 +19,6 @@ from tests.bench.wire import Client
 TEXT = "帮我看看上海的后端岗位有哪些"
 REPLY_SECONDS = 30.0
 _DELIVERIES = 3
-_LOOK_SECONDS = 0.2
 _tags = itertools.count(random.SystemRandom().getrandbits(16) << 20)
 
 
@@ -37,7 +37,8 @@ class Figures:
     """What one run showed. Times in ms, CPU in ms for each reply, memory in MiB, `rate` in replies a second.
 
     `overhead` is the time from the first delivery to the reply without what the model took. `requests` is how often
-    the model was asked for each reply; `driver` is the share of a core the driver itself needed.
+    the model was asked for each reply; `driver` and `others` are the cores that the driver itself took, and whoever
+    else was on the machine.
     """
 
     sent: int
@@ -55,6 +56,7 @@ class Figures:
     rss_start: float
     rss_peak: float
     driver: float
+    others: float
 
 
 @dataclass
@@ -99,29 +101,24 @@ class Stage:
 
 
 async def load(stage: Stage, *, people: int, seconds: float, model_seconds: float, settle: float = 1.0) -> Figures:
-    """So many people for so long; what is done in the `settle` seconds after that counts too. Raises SubjectFailed when not even the first message is answered."""
-    rss_start = stage.subject.rss()
+    """So many people for so long; what is done in the `settle` seconds after that counts too.
+
+    Raises SubjectFailed when not even the first message is answered.
+    """
+    meter = Meter(stage.subject)
     await stage.warm()
     await model.reset(stage.model, model_seconds)
     stage.platform.replies.clear()
     said: list[Said] = []
-    peak = [rss_start]
-    watching = asyncio.create_task(_watch(stage.subject, peak))
-    try:
-        cpu, own, began = stage.subject.cpu(), time.process_time(), time.monotonic()
+    async with meter:
+        began = time.monotonic()
         ramp = min(1.0, seconds / 4) / people
         async with asyncio.TaskGroup() as group:
             for slot in range(people):
                 group.create_task(_person(stage, slot, began + slot * ramp, began + seconds, said))
-        own, lasted = time.process_time() - own, time.monotonic() - began
         await asyncio.sleep(settle)
-        cpu = stage.subject.cpu() - cpu
-    finally:
-        watching.cancel()
-    told = await model.told(stage.model)
-    return figures(
-        said, told, stage.platform.replies, began=began, cpu=cpu, rss=(rss_start, max(peak)), driver=own / lasted
-    )
+        used = meter.used
+    return figures(said, await model.told(stage.model), stage.platform.replies, used, began=began)
 
 
 async def _person(stage: Stage, slot: int, begin: float, end: float, said: list[Said]) -> None:
@@ -132,23 +129,8 @@ async def _person(stage: Stage, slot: int, begin: float, end: float, said: list[
         said.append(await stage.say(stage.channel.manners.person(slot, number)))
 
 
-async def _watch(subject: Subject, peak: list[float]) -> None:
-    while True:
-        await asyncio.sleep(_LOOK_SECONDS)
-        peak.append(subject.rss())
-
-
-def figures(
-    said: Sequence[Said],
-    told: model.Told,
-    replies: Mapping[str, int],
-    *,
-    began: float,
-    cpu: float,
-    rss: tuple[float, float],
-    driver: float,
-) -> Figures:
-    """What these messages show; `replies` counts them by tag, `rss` is the memory at start and at most."""
+def figures(said: Sequence[Said], told: model.Told, replies: Mapping[str, int], used: Used, *, began: float) -> Figures:
+    """What these messages show; `replies` counts them by tag."""
     replied = [(each, each.replied) for each in said if each.replied is not None]
     taken = {tag: went - came for tag, (came, went) in told.answered.items()}
     overhead = sorted(1000 * (at - each.sent - taken.get(each.tag, 0.0)) for each, at in replied)
@@ -161,16 +143,17 @@ def figures(
         doubled=sum(replies.get(each.tag, 0) > 1 for each, _ in replied),
         unacked=sum(each.acked is None for each in said),
         rate=len(replied) / (last - began),
-        cpu=1000 * cpu / answers,
+        cpu=1000 * used.cpu / answers,
         ack_p50=percentile(acks, 0.5),
         ack_p99=percentile(acks, 0.99),
         overhead_p50=percentile(overhead, 0.5),
         overhead_p99=percentile(overhead, 0.99),
         most_at_model=told.most_running,
         requests=told.requests / answers,
-        rss_start=rss[0],
-        rss_peak=rss[1],
-        driver=driver,
+        rss_start=used.rss_start,
+        rss_peak=used.rss_peak,
+        driver=used.driver,
+        others=used.others,
     )
 
 

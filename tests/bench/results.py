@@ -137,7 +137,7 @@ def _losses(load: Mapping[Cell, Rounds]) -> str:
         most = rounds.medians(lambda each: each.most_at_model)
         asked = rounds.medians(lambda each: each.requests)
         start, peak = rounds.medians(lambda each: each.rss_start), rounds.medians(lambda each: each.rss_peak)
-        driver = rounds.medians(lambda each: each.driver)
+        driver, others = rounds.medians(lambda each: each.driver), rounds.medians(lambda each: each.others)
         rows.append(
             (
                 *_where(cell),
@@ -146,13 +146,25 @@ def _losses(load: Mapping[Cell, Rounds]) -> str:
                 f"{asked[0]:.2f}",
                 f"{start[0]:.0f} → {peak[0]:.0f}",
                 f"{start[1]:.0f} → {peak[1]:.0f}",
-                f"{driver[0]:.0%} / {driver[1]:.0%}",
+                f"{driver[0]:.2f} / {driver[1]:.2f}",
+                f"{others[0]:.2f} / {others[1]:.2f}",
             )
         )
-    columns = ("说了", "丢失", "重复", "未应答", "模型处最多", "每条问模型", "内存 MiB", "底线的内存", "驱动占一核")
+    columns = (
+        "说了",
+        "丢失",
+        "重复",
+        "未应答",
+        "模型处最多",
+        "每条问模型",
+        "内存 MiB",
+        "底线的内存",
+        "驱动占核",
+        "别人占核",
+    )
     return f"""### 丢失、模型、内存
 
-产品 / 底线。「丢失」：三十秒内没有答复。前四列是各轮之和。「每条问模型」多于 1 的是摘要。
+产品 / 底线。「丢失」：三十秒内没有答复。前四列是各轮之和。「每条问模型」多于 1 的是摘要。最后一列是机器上无关的进程占用的处理器核数：它大，其余各列就不可信。
 
 {_table((*_WHERE, *columns), rows)}"""
 

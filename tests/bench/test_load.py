@@ -17,17 +17,19 @@ from tests.bench.deliveries import CHANNELS, Manners, WeChatPassive
 from tests.bench.endurance import Idle, Turns
 from tests.bench.load import Said, Stage, figures, load
 from tests.bench.machine import Machine
+from tests.bench.meter import Meter, Used
 from tests.bench.model import Told
 from tests.bench.platform import Platform
 from tests.bench.results import Cell, Results, Rounds, markdown
-from tests.bench.subject import FLOOR, PRODUCT, Places, SubjectFailed, child, model_process, running
+from tests.bench.subject import FLOOR, PRODUCT, Places, Subject, SubjectFailed, child, model_process, running
 from tests.bench.wire import Client, Messages, serving
 from tests.waiting import until
 
 # Python 3.12 warns of a fork beside threads, whatever is done in it; here it is one call.
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 
-FIGURES = figures([], Told(0, 0, {}), {}, began=0.0, cpu=0.0, rss=(40.0, 50.0), driver=0.5)
+USED = Used(cpu=0.008, rss_start=40.0, rss_peak=50.0, driver=0.25, others=0.125)
+FIGURES = figures([], Told(0, 0, {}), {}, USED, began=0.0)
 
 
 @pytest.mark.parametrize("kind", [FLOOR, PRODUCT])
@@ -45,6 +47,8 @@ async def test_all_that_is_said_is_answered_on_every_channel(kind: str, tmp_path
                 assert found.sent >= 3
                 assert (found.lost, found.doubled, found.unacked, found.requests) == (0, 0, 0, 1), channel.name
                 assert found.overhead_p50 > 0
+                assert found.rss_peak >= found.rss_start > 0
+                assert 0 < found.driver < 2
             assert subject.cpu() > 0
 
 
@@ -134,13 +138,25 @@ def test_figures_of_what_was_said() -> None:
         Said("qc", sent=10.0, acked=None, replied=None),
     ]
     told = Told(requests=4, most_running=2, answered={"qa": (10.005, 11.005), "qb": (10.01, 11.01)})
-    found = figures(said, told, {"qa": 2, "qb": 1}, began=10.0, cpu=0.008, rss=(40.0, 50.0), driver=0.5)
+    found = figures(said, told, {"qa": 2, "qb": 1}, USED, began=10.0)
     assert (found.sent, found.lost, found.doubled, found.unacked) == (3, 1, 1, 1)
     assert found.rate == pytest.approx(2 / 1.03)
     assert found.cpu == pytest.approx(4.0)
     assert (found.ack_p50, found.ack_p99) == (pytest.approx(3.0), pytest.approx(4.0))
     assert (found.overhead_p50, found.overhead_p99) == (pytest.approx(20.0), pytest.approx(30.0))
     assert (found.requests, found.most_at_model) == (2.0, 2)
+
+
+async def test_a_meter_tells_whose_work_it_was(tmp_path: Path) -> None:
+    spin = "import time; end = time.process_time() + 0.2\nwhile time.process_time() < end: pass\nprint(flush=True); time.sleep(9)"
+    async with child("-c", spin, stdout=asyncio.subprocess.PIPE) as process:
+        assert process.stdout is not None
+        async with Meter(Subject(process, 0, tmp_path / "log")) as meter:
+            await process.stdout.readline()
+            used = meter.used
+    assert 0.1 < used.cpu < 1
+    assert used.driver < 0.5
+    assert 0 <= used.others <= (os.cpu_count() or 1) + 0.5
 
 
 def test_the_ratio_is_that_of_each_round() -> None:
