@@ -86,7 +86,7 @@ async def test_a_subject_that_does_not_start_says_why(tmp_path: Path) -> None:
 
 async def test_what_is_interrupted_leaves_no_process(tmp_path: Path) -> None:
     pids: list[int] = []
-    begun = asyncio.Event()
+    begun, before = asyncio.Event(), set(psutil.Process().children())
 
     async def measuring() -> None:
         async with (
@@ -94,7 +94,7 @@ async def test_what_is_interrupted_leaves_no_process(tmp_path: Path) -> None:
             Platform() as platform,
             running(FLOOR, Places(address, platform.base, {"feishu": {}}), tmp_path / "floor"),
         ):
-            pids.extend(each.pid for each in psutil.Process().children())
+            pids.extend(each.pid for each in psutil.Process().children() if each not in before)
             begun.set()
             await asyncio.Event().wait()
 

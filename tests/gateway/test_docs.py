@@ -30,7 +30,7 @@ from tests.gateway.fake_backend import FakeBackend
 ROOT = Path(__file__).parents[2]
 WRITTEN = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "docs/architecture.md", "workspace/README.md")
 PAGES = (*WRITTEN, "docs/config.md")
-MADE_LATER = ("config/.env", "workspace/console-token")
+MADE_LATER = ("config/.env", "workspace/console-token", "tests/browser/shots")
 """Named in the documentation, but made by the admin or by the gateway."""
 
 

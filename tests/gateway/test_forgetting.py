@@ -592,15 +592,16 @@ async def test_nothing_to_forget(bench: Bench) -> None:
 async def test_two_at_once_and_messages_meanwhile_wait(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     mine = message("独角兽")
     await bench.inbox.accept(mine, 1.0)
-    go_on, forget = asyncio.Event(), bench.memory.forget
+    begun, go_on, forget = asyncio.Event(), asyncio.Event(), bench.memory.forget
 
     async def slow(user: str) -> Any:
+        begun.set()
         await go_on.wait()
         return await forget(user)
 
     monkeypatch.setattr(bench.memory, "forget", slow)
     first = asyncio.create_task(bench.forgetting.forget(mine.user))
-    await asyncio.sleep(0.01)
+    await begun.wait()
     second = asyncio.create_task(bench.forgetting.forget(mine.user))
     arrives = asyncio.create_task(bench.forgetting.settled(mine.user))
     await asyncio.wait_for(bench.forgetting.settled("u" + "b" * 12), 1)
