@@ -12,7 +12,7 @@ run: .venv/.run
 	$(BIN)/python -m gateway run
 
 test: .venv/.test
-	$(BIN)/python -m pytest -q -n 4 --dist worksteal $(ARGS)
+	$(BIN)/python -m pytest -q -n 5 --dist worksteal $(ARGS)
 
 faults: .venv/.test
 	ROUNDS=$${ROUNDS:-1000} INPUTS=$${INPUTS:-100000} FLOOD=$${FLOOD:-60} $(BIN)/python -m pytest -q -s tests/faults $(ARGS)
