@@ -1,18 +1,30 @@
-"""The HTTP client below the SDK, for one address that is asked again and again."""
+"""The HTTP client below the SDK, for one address that is asked again and again: aiohttp, and as little as can be above it.
 
-from collections.abc import Sequence
+What httpx2.AsyncClient does for every request (merging defaults, cookies, authentication flows, hooks, redirects) costs
+more than the request itself and means nothing to a server of models.
+"""
+
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
+from urllib.request import getproxies, proxy_bypass
 
+import aiohttp
 import httpx2
-from openai import DefaultAioHttpClient
 
 
-class ModelHttp(DefaultAioHttpClient):
-    """The SDK's client over aiohttp; it puts a request together without parsing the same address and defaults each time."""
+class ModelHttp(httpx2.AsyncClient):
+    """What the SDK needs of its client. Proxies are those of the environment. Raises aiohttp.ClientError.
 
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(**settings)
+    No time-outs: whoever asks has its own. Close it (`aclose`), or its connections are reported at the end.
+    """
+
+    def __init__(self, *, connections: int) -> None:
+        """At most so many connections at a time."""
+        super().__init__(timeout=None, transport=_Nothing())
+        self._connections = connections
+        self._session: aiohttp.ClientSession | None = None
         self._known: dict[str, httpx2.URL] = {}
+        self._proxies: dict[str, str | None] = {}
 
     def build_request(  # type: ignore[override]  # the keys that the SDK gives for a request with a ready body
         self,
@@ -23,8 +35,61 @@ class ModelHttp(DefaultAioHttpClient):
         content: bytes,
         **more: Any,
     ) -> httpx2.Request:
-        """See httpx2.AsyncClient. No cookies, no defaults of the client's own beside what the SDK says; no time-outs."""
-        known = self._known.get(str(url))
+        """A request with these headers and no others."""
+        address = str(url)
+        known = self._known.get(address)
         if known is None:
-            known = self._known[str(url)] = httpx2.URL(url)
-        return httpx2.Request(method, known, headers=headers, content=content, extensions={"timeout": {}})
+            known = self._known[address] = httpx2.URL(address)
+        return httpx2.Request(method, known, headers=headers, content=content)
+
+    async def send(self, request: httpx2.Request, **how: Any) -> httpx2.Response:
+        """The response, unread. It is to be read to its end or closed."""
+        if self._session is None:
+            connector = aiohttp.TCPConnector(limit=self._connections)
+            self._session = aiohttp.ClientSession(
+                connector=connector,
+                timeout=aiohttp.ClientTimeout(total=None),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                auto_decompress=False,  # httpx2.Response does that
+            )
+        got = await self._session.request(
+            request.method,
+            str(request.url),
+            headers=request.headers,
+            data=request.content,
+            proxy=self._proxy(request.url),
+        )
+        return httpx2.Response(got.status, headers=got.raw_headers, stream=_Body(got), request=request)
+
+    def _proxy(self, url: httpx2.URL) -> str | None:
+        """The environment's proxy for this address (``HTTPS_PROXY``, ``NO_PROXY`` …), looked up once."""
+        place = f"{url.scheme}://{url.host}"
+        if place not in self._proxies:
+            bypassed = bool(proxy_bypass(url.host))
+            self._proxies[place] = None if bypassed else getproxies().get(url.scheme)
+        return self._proxies[place]
+
+    async def aclose(self) -> None:
+        """Closes the connections."""
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+        await super().aclose()
+
+
+class _Body(httpx2.AsyncByteStream):
+    """The bytes of a response as they come."""
+
+    def __init__(self, response: aiohttp.ClientResponse) -> None:
+        self._response = response
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for piece in self._response.content.iter_any():
+            yield piece
+
+    async def aclose(self) -> None:
+        self._response.release()
+
+
+class _Nothing(httpx2.AsyncBaseTransport):
+    """Stands where httpx2 would make a transport of its own, and read certificates for it."""

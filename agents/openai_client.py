@@ -118,13 +118,12 @@ class OpenAIClient:
             await sdk.close()
 
     def _made(self) -> AsyncOpenAI:
-        limits = httpx2.Limits(max_connections=self._settings.max_concurrency, max_keepalive_connections=100)
         return AsyncOpenAI(
             api_key=self._settings.api_key.get_secret_value() or "none",
             base_url=self._settings.base_url,
             max_retries=0,
             timeout=None,
-            http_client=ModelHttp(timeout=None, limits=limits),
+            http_client=ModelHttp(connections=self._settings.max_concurrency),
         )
 
     async def _opened(self) -> AsyncOpenAI:

@@ -1,0 +1,58 @@
+"""The HTTP client below the SDK: proxies of the environment, and nothing left open."""
+
+import asyncio
+
+import httpx2
+import pytest
+
+from agents.model_http import ModelHttp
+from tests.platforms.model_server import ModelServer
+
+
+async def test_the_environments_proxy_is_asked_and_a_bypass_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines: list[bytes] = []
+
+    async def proxy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        lines.append(await reader.readline())
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}")
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(proxy, "127.0.0.1", 0)
+    monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    async with ModelServer() as model:
+        client = ModelHttp(connections=2)
+        request = client.build_request("POST", "http://model.invalid/v1/x", headers=[], content=b"{}")
+        response = await client.send(request)
+        assert (response.status_code, await response.aread()) == (200, b"{}")
+        assert lines == [b"POST http://model.invalid/v1/x HTTP/1.1\r\n"]
+        here = await client.send(client.build_request("POST", f"{model.base_url}/none", headers=[], content=b"{}"))
+        assert (here.status_code, len(lines)) == (404, 1)
+        await here.aclose()
+        await client.aclose()
+    server.close()
+    await server.wait_closed()
+
+
+async def test_what_is_compressed_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    import gzip
+
+    body = gzip.compress("压缩了的答复".encode())
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        head = f"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: {len(body)}\r\n\r\n"
+        writer.write(head.encode() + body)
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    monkeypatch.delenv("http_proxy", raising=False)
+    client = ModelHttp(connections=2)
+    address = httpx2.URL(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/")
+    response = await client.send(client.build_request("POST", address, headers=[("a", "b")], content=b"{}"))
+    assert (await response.aread()).decode() == "压缩了的答复"
+    await client.aclose()
+    server.close()
+    await server.wait_closed()
