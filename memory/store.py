@@ -49,7 +49,7 @@ class ConversationStore:
         workspace: Path,
         *,
         durability: str = "sync",
-        threads: int = 4,
+        threads: int = 2,
         generations: Generations | None = None,
     ) -> None:
         if durability not in DURABILITIES:
