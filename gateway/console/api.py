@@ -64,6 +64,20 @@ async def _told(request: web.Request, status: int, message: str) -> web.StreamRe
     return await page("error.html", status, here="", message=message)
 
 
+async def form_of(request: web.Request) -> dict[str, str]:
+    """The fields of a page's form, each there once. Raises BadRequest for anything else."""
+    if request.content_type != "application/x-www-form-urlencoded":
+        raise BadRequest(415, "只接受页面上的表单")
+    try:
+        form = await request.post()
+    except (ValueError, LookupError):  # bytes that are no text, or a charset nobody knows
+        raise BadRequest(400, "表单无法读出") from None
+    fields = {name: value for name, value in form.items() if isinstance(value, str)}
+    if len(fields) != len(form):
+        raise BadRequest(400, "表单里的每一项只能有一次")
+    return fields
+
+
 async def json_body(request: web.Request, fields: tuple[str, ...]) -> dict[str, Any]:
     """The request's JSON object, with no other keys than `fields`. Raises BadRequest."""
     if request.content_type != "application/json":

@@ -540,3 +540,20 @@ def test_figures_read_well() -> None:
     assert [when(at) for at in (None, "2026-11-05T10:00:00.000+08:00", "手写的")] == ["–", "11-05 10:00:00", "手写的"]
     assert [span(s) for s in (-1, 59, 60, 7200, 200_000)] == ["0 秒", "59 秒", "1 分钟", "2 小时", "2 天"]
     assert [milliseconds(v) for v in (None, 0.25, 84.4, 1234)] == ["–", "0.2 ms", "84 ms", "1.2 s"]
+
+
+@pytest.mark.parametrize("path", ["/login", f"/conversations/{ID}/forget"])
+@pytest.mark.parametrize(
+    ("kind", "body", "status"),
+    [
+        ("application/x-www-form-urlencoded; charset=hologram", b"turn=1", 400),
+        ("application/x-www-form-urlencoded", b"turn=\xff\xfe", 400),
+        ("multipart/form-data; boundary=x", b"--x", 415),
+        ("application/json", b'{"turn": "1"}', 415),
+    ],
+)
+async def test_what_is_no_form_is_the_senders_mistake(
+    running: Running, path: str, kind: str, body: bytes, status: int
+) -> None:
+    async with running.session.post(path, headers=RIGHT | {"Content-Type": kind}, data=body) as response:
+        assert response.status == status

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
-from gateway.console.api import BadRequest, Query, conversation_of
+from gateway.console.api import BadRequest, Query, conversation_of, form_of
 from gateway.console.backend import ConsoleBackend
 from gateway.console.inspector import KNOBS, as_config, change, request_shares, what_if
 from gateway.console.templating import page, wants_fragment
@@ -176,9 +176,9 @@ class ConversationPage:
 
     async def forget(self, request: web.Request) -> web.StreamResponse:
         """Removes one question (the form's `turn`) with all that answers it; what is left of both in their places."""
-        conversation, form = conversation_of(request), await request.post()
-        turn = form.get("turn")
-        if len(form) != 1 or not isinstance(turn, str) or not 0 < len(turn) <= _LONGEST_ID:
+        conversation, form = conversation_of(request), await form_of(request)
+        turn = form.get("turn", "")
+        if len(form) != 1 or not 0 < len(turn) <= _LONGEST_ID:
             raise BadRequest(400, "表单里应有 turn：问题的编号")
         try:
             forgotten = await self._backend.forget_turn(conversation, turn)

@@ -2,7 +2,7 @@
 
 from aiohttp import web
 
-from gateway.console.api import BadRequest
+from gateway.console.api import form_of
 from gateway.console.auth import Logins, Verdict
 from gateway.console.guard import Guard
 from gateway.console.templating import page
@@ -35,14 +35,8 @@ class LoginPage:
 
     async def login(self, request: web.Request) -> web.StreamResponse:
         """Takes the form."""
-        if request.content_type != "application/x-www-form-urlencoded":
-            raise BadRequest(415, "请用登录页登录")
-        try:
-            token = (await request.post()).get("token")
-        except (ValueError, LookupError):  # bytes that are no text, or a charset nobody knows
-            raise BadRequest(400, "请用登录页登录") from None
-        text = token.strip() if isinstance(token, str) else ""
-        return await self._entered(request, self._logins.present(text, self._guard.sender(request).peer))
+        token = (await form_of(request)).get("token", "")
+        return await self._entered(request, self._logins.present(token.strip(), self._guard.sender(request).peer))
 
     async def _entered(self, request: web.Request, verdict: Verdict) -> web.StreamResponse:
         if verdict is not Verdict.RIGHT:
