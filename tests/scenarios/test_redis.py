@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import os
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -19,6 +20,7 @@ from tests.platforms.model_server import ModelServer
 from tests.platforms.redis_server import BadRedis, RedisServer
 from tests.scenarios.gateway import Inside, asked
 
+FLAP, FLAP_FOR = float(os.environ.get("FLAP", "0.5")), float(os.environ.get("FLAP_FOR", "3.2"))
 COOLDOWN = 0.4
 SLOWER = 1.0
 """Seconds that an answer may take beyond the model's own."""
@@ -161,20 +163,21 @@ async def test_full_and_read_only(tmp_path: Path, server: RedisServer, caplog: p
         assert "句话" not in "".join(record.getMessage() for record in caplog.records if "redis" in record.getMessage())
 
 
+@pytest.mark.timeout(60 + FLAP_FOR)
 async def test_it_comes_and_goes(tmp_path: Path, server: RedisServer) -> None:
-    """Up for half a second, away for half a second, again and again."""
+    """Up for half a second, away for half a second, again and again; FLAP=5 FLAP_FOR=60 takes a minute of it."""
 
     async def flaps() -> None:
         while True:
-            await asyncio.sleep(0.5)
+            await asyncio.sleep(FLAP)
             server.kill()
-            await asyncio.sleep(0.5)
+            await asyncio.sleep(FLAP)
             server.start()
 
     async with twins(tmp_path, server.url) as both:
         flapping = asyncio.create_task(flaps())
         begun = time.monotonic()
-        while time.monotonic() - begun < 3.2:
+        while time.monotonic() - begun < FLAP_FOR:
             await both.says()
             await asyncio.sleep(0.05)
         flapping.cancel()
