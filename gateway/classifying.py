@@ -15,7 +15,7 @@ from agents.classify import Candidate, Choice, classify
 from agents.model import ModelClient, ModelError, ModelTimeout
 from agents.similarity import Similarity
 from channels.message import InboundMessage
-from gateway.router import LaneState, Route, by_examples, settled
+from gateway.router import By, LaneState, Route, by_examples, settled
 from gateway.snapshot import Snapshot
 from memory.filters import FilterFailed
 
@@ -86,15 +86,17 @@ class Routing:
         settings = snapshot.settings.router.classify
         client = snapshot.models.client(settings.model)
         if not settings.enabled or client.settings.provider == "demo" or len(ready.candidates) < 2:
-            return Route(default, _DEFAULT)
+            return Route(default, By.DEFAULT, _DEFAULT)
         try:
             async with asyncio.timeout(settings.timeout):
                 choice = await self._choice(client, text, ready, default)
         except Exception as error:  # border of the classifier: without it the default agent answers
-            return Route(default, f"{_DEFAULT}（{self._failed(error)}）")
+            return Route(default, By.CLASSIFIER_FAILED, f"{_DEFAULT}（{self._failed(error)}）")
         if isinstance(choice, str):
-            return Route(default, f"{_DEFAULT}（{choice}）" if choice else _DEFAULT)
-        return Route(choice.agent, f"模型分类：{choice.reason}" if choice.reason else "模型分类")
+            if not choice:
+                return Route(default, By.DEFAULT, _DEFAULT)
+            return Route(default, By.CLASSIFIER_FAILED, f"{_DEFAULT}（{choice}）")
+        return Route(choice.agent, By.CLASSIFIER, f"模型分类：{choice.reason}" if choice.reason else "模型分类")
 
     async def _choice(self, client: ModelClient, text: str, ready: _Prepared, default: str) -> Choice | str:
         """What the model chooses, or why it chose nothing ("" where there was nothing to be asked)."""

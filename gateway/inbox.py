@@ -21,7 +21,7 @@ from gateway.marks import SCHEMA as MARKS
 from gateway.marks import Marks, guard, keep_guards, remove_mark, was_forgotten
 from gateway.parts import SCHEMA as PARTS
 from gateway.parts import blank, drop_waiting, insert_parts
-from gateway.router import LaneState
+from gateway.router import By, LaneState, Route
 from gateway.token_use import Spent
 from memory.conversation import ConversationId, LaneKey
 
@@ -36,7 +36,7 @@ CREATE TABLE IF NOT EXISTS messages (
     state TEXT NOT NULL,
     accepted_at REAL NOT NULL, changed_at REAL NOT NULL,
     turn INTEGER,                    -- seq of the first message of the group this one was taken with
-    conversation TEXT, reason TEXT,
+    conversation TEXT, reason TEXT,  -- what chose the agent, a blank, the reason in words
     UNIQUE (channel, account, id)
 );
 CREATE INDEX IF NOT EXISTS messages_waiting ON messages (lane, seq) WHERE state IN ('accepted', 'taken');
@@ -83,12 +83,12 @@ class Duplicate:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Messages that are one turn. `rerun` after a restart: `route` is then what was chosen before, if anything was."""
+    """Messages that are one turn. `rerun` after a restart, with the conversation and the route chosen before, if any."""
 
     stored: tuple[Stored, ...]
     rerun: bool = False
     conversation: ConversationId | None = None
-    reason: str = ""
+    route: Route | None = None
 
     @property
     def turn(self) -> int:
@@ -162,7 +162,11 @@ class Pending:
 
 
 class Inbox:
-    """All reads and writes of messages, parts and lane state; times are unix seconds."""
+    """Messages from their acceptance to their answer, and what lanes remember; times are unix seconds.
+
+    Parts of answers are `gateway.parts`'s once they are written with the answer here; what one forgotten turn left in
+    these tables goes by `gateway.turn_forgetting`.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -192,9 +196,10 @@ class Inbox:
 
         return await self._database.run(work)
 
-    async def take(self, group: Group, conversation: ConversationId, reason: str, now: float) -> None:
+    async def take(self, group: Group, conversation: ConversationId, route: Route, now: float) -> None:
         """Freezes the group and its route before anything of it is written elsewhere: a crash cannot regroup it."""
-        rows = [(group.turn, str(conversation), reason, now, stored.seq) for stored in group.stored]
+        written = f"{route.by} {route.reason}"
+        rows = [(group.turn, str(conversation), written, now, stored.seq) for stored in group.stored]
 
         def work(db: sqlite3.Connection) -> None:
             db.executemany(
@@ -429,13 +434,21 @@ class Inbox:
 
 def _group(rows: Iterable[sqlite3.Row]) -> Group:
     rows = list(rows)
-    conversation = rows[0]["conversation"]
+    stored, chosen = tuple(_stored(row) for row in rows), rows[0]["conversation"]
+    if not chosen:
+        return Group(stored, rerun=True)
+    conversation = ConversationId.parse(chosen)
     return Group(
-        tuple(_stored(row) for row in rows),
-        rerun=True,
-        conversation=ConversationId.parse(conversation) if conversation else None,
-        reason=rows[0]["reason"] or "",
+        stored, rerun=True, conversation=conversation, route=_route(conversation.agent, rows[0]["reason"] or "")
     )
+
+
+def _route(agent: str, written: str) -> Route:
+    by, _, reason = written.partition(" ")
+    try:
+        return Route(agent, By(by), reason)
+    except ValueError:  # taken by an older version, which wrote the reason alone
+        return Route(agent, By.DEFAULT, written)
 
 
 def _lane_state(db: sqlite3.Connection, lane: str) -> LaneState:

@@ -29,16 +29,6 @@ LAG_SECONDS = 0.25
 _SECONDS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0)
 _SHORT = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 _TOKENS = (100, 250, 500, 1000, 2000, 4000, 8000, 16000, 32000, 64000)
-_ROUTES = {
-    "本条消息": "asked",
-    "用户用": "pinned",
-    "规则": "rule",
-    "延续": "sticky",
-    "与例句": "example",
-    "模型分类": "classifier",
-    "默认（": "classifier-failed",
-    "默认": "default",
-}
 
 _Metric = TypeVar("_Metric", Counter, Histogram)
 
@@ -118,7 +108,7 @@ class Metrics:
                 for drop in asked.window.dropped:
                     self._of(self._drops, drop.stage).inc()
         elif kind is Kind.ROUTED:
-            self._of(self._routes, facts.get("agent"), _by(str(facts.get("reason")))).inc()
+            self._of(self._routes, facts.get("agent"), facts.get("by")).inc()
         elif kind is Kind.TOOL:
             self._tools.labels(facts.get("name"), facts.get("outcome")).inc()
         elif kind is Kind.REFUSED:
@@ -190,8 +180,3 @@ def _histogram(
 def _number(facts: Mapping[str, Fact], name: str) -> float:
     value = facts.get(name)
     return float(value) if isinstance(value, int | float) else 0.0
-
-
-def _by(reason: str) -> str:
-    """The rule that chose, as a word of a closed list: reasons hold words of the configuration and of models."""
-    return next((word for begins, word in _ROUTES.items() if reason.startswith(begins)), "other")

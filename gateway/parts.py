@@ -31,7 +31,11 @@ class WaitingPart:
 
 
 class Parts:
-    """All reads and writes of parts; a turn is named by its number in the inbox. Times are unix seconds."""
+    """What becomes of the parts that the inbox wrote with an answer; a turn is named by its number in the inbox.
+
+    With its last part an answered turn is delivered, or failed, and that is written to its messages in the same step.
+    Times are unix seconds.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database

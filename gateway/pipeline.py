@@ -245,22 +245,23 @@ class Pipeline:
         """
         snapshot, message, now = self._snapshots.now(), group.newest.message, self._clock()
         lane = snapshot.known(await self._states.get(message.lane))
-        if group.conversation and group.conversation.agent in snapshot.agents:
-            agent, conversation = snapshot.agents.get(group.conversation.agent), group.conversation
-            reason = group.reason
+        if group.route and group.conversation and group.route.agent in snapshot.agents:
+            route, conversation = group.route, group.conversation
+            agent = snapshot.agents.get(route.agent)
         else:
             text = "\n".join(stored.message.text for stored in group.stored)
-            chosen = await self._routing.route(text, message, lane, snapshot)
-            agent, reason = snapshot.agents.get(chosen.agent), chosen.reason
+            route = await self._routing.route(text, message, lane, snapshot)
+            agent = snapshot.agents.get(route.agent)
             conversation = await conversation_with(self._memory, message.lane, agent)
-            await self._inbox.take(group, conversation, reason, now)
+            await self._inbox.take(group, conversation, route, now)
         follow(message, conversation)
-        log.info("routed conversation=%s reason=%s", conversation, reason.partition("：")[0])
+        log.info("routed conversation=%s by=%s", conversation, route.by)
         self._note(
             message,
             Kind.ROUTED,
             agent=agent.name,
-            reason=reason,
+            by=route.by.value,
+            reason=route.reason,
             conversation=str(conversation),
             waited=round(now - group.newest.accepted_at, 3),
             seconds=round(self._clock() - now, 3),
@@ -268,7 +269,7 @@ class Pipeline:
         turn = await user_turn(group, agent, snapshot, now)
         if turn is None:
             return None
-        return Question(group, conversation, agent, turn, snapshot, reason, lane)
+        return Question(group, conversation, agent, turn, snapshot, route.reason, lane)
 
     async def _deliver(self, question: Question, answer: Answer) -> None:
         group, lane = question.group, question.lane

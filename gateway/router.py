@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import lru_cache
 
 import regex
@@ -34,11 +35,26 @@ class RuleScore:
     hits: tuple[str, ...]
 
 
+class By(StrEnum):
+    """What chose an agent: a closed list, for metrics and logs."""
+
+    ASKED = "asked"
+    PINNED = "pinned"
+    RULE = "rule"
+    STICKY = "sticky"
+    EXAMPLES = "examples"
+    CLASSIFIER = "classifier"
+    CLASSIFIER_FAILED = "classifier-failed"
+    """The default agent, as the classifier was asked and chose none."""
+    DEFAULT = "default"
+
+
 @dataclass(frozen=True, slots=True)
 class Route:
-    """The agent that answers and the reason, for the trace and the console (Chinese)."""
+    """The agent that answers, what chose it, and the reason in words for the trace and the console (Chinese)."""
 
     agent: str
+    by: By
     reason: str
 
 
@@ -114,15 +130,15 @@ def settled(
     was said before, nothing to examples or a classifier. Those are for new lanes and stale ones.
     """
     if asked_for in rules and asked_for is not None:
-        return Route(asked_for, "本条消息指定")
+        return Route(asked_for, By.ASKED, "本条消息指定")
     if lane.pinned and lane.agent in rules:
-        return Route(lane.agent, "用户用 /agent 选定")
+        return Route(lane.agent, By.PINNED, "用户用 /agent 选定")
     found = scores(text, rules)
     if rule := _clear(found):
         second = f"；其次 {found[1].agent} {found[1].score} 处" if len(found) > 1 else ""
-        return Route(rule.agent, f"规则：{'、'.join(rule.hits)}（{rule.score} 处命中{second}）")
+        return Route(rule.agent, By.RULE, f"规则：{'、'.join(rule.hits)}（{rule.score} 处命中{second}）")
     if lane.agent in rules and now - lane.at <= sticky_for:
-        return Route(lane.agent, "延续上一轮")
+        return Route(lane.agent, By.STICKY, "延续上一轮")
     return None
 
 
@@ -132,4 +148,4 @@ def by_examples(text: str, similarity: Similarity) -> Route | None:
     if found is None:
         return None
     second = f"，其次 {found.second} {found.second_score:.2f}" if found.second else ""
-    return Route(found.name, f"与例句相似 {found.score:.2f}{second}")
+    return Route(found.name, By.EXAMPLES, f"与例句相似 {found.score:.2f}{second}")

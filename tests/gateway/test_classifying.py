@@ -17,7 +17,7 @@ from agents.model import Completion, ModelRequest, ModelSettings, ModelUnavailab
 from channels.message import InboundMessage
 from gateway import classifying
 from gateway.classifying import Routing
-from gateway.router import LaneState, Route
+from gateway.router import By, LaneState, Route
 from gateway.sections import AgentDefaults, ClassifySettings, LimitsSettings, MemorySettings, RouterSettings, Settings
 from gateway.snapshot import Snapshot
 from tests.gateway.messages import message
@@ -197,13 +197,13 @@ class Person:
 
 async def test_the_model_is_asked_last_and_its_reason_is_told() -> None:
     person = Person(Model())
-    assert await person.asks("请推荐岗位") == Route("job-agent", "规则：岗位（1 处命中）")
+    assert await person.asks("请推荐岗位") == Route("job-agent", By.RULE, "规则：岗位（1 处命中）")
     assert (await person.asks("随便", LaneState("job-agent", person.clock.now - 59))).reason == "延续上一轮"
     assert (await person.asks("随便", agent="job-agent")).reason == "本条消息指定"
     assert (await person.asks("随便", LaneState("job-agent", 0.0, pinned=True))).reason == "用户用 /agent 选定"
     assert person.model.asked == []
     assert await person.asks("说不清", LaneState("job-agent", person.clock.now - 61)) == Route(
-        "resume-agent", "模型分类：求职"
+        "resume-agent", By.CLASSIFIER, "模型分类：求职"
     )
     assert person.model.asked == ["说不清"]
 
@@ -215,7 +215,7 @@ async def test_examples_come_before_the_model() -> None:
     }
     person = Person(Model(), agents=agents)
     found = await person.asks("想换一个离家近的公司")
-    assert found.agent == "job-agent"
+    assert (found.agent, found.by) == ("job-agent", By.EXAMPLES)
     assert found.reason.startswith("与例句相似 0.")
     assert person.model.asked == []
 
@@ -229,13 +229,13 @@ async def test_the_model_sees_what_the_strictest_agent_would_see() -> None:
 @pytest.mark.parametrize("settings", [{"enabled": False}, {"agents": {"general-agent": AgentSettings(prompt="P")}}])
 async def test_there_may_be_nothing_to_ask(settings: dict[str, Any]) -> None:
     person = Person(Model(), **settings)
-    assert await person.asks("说不清") == Route("general-agent", "默认")
+    assert await person.asks("说不清") == Route("general-agent", By.DEFAULT, "默认")
     assert person.model.asked == []
 
 
 async def test_the_demo_model_is_never_asked() -> None:
     person = Person(Model(provider="demo"))
-    assert await person.asks("说不清") == Route("general-agent", "默认")
+    assert await person.asks("说不清") == Route("general-agent", By.DEFAULT, "默认")
     assert person.model.asked == []
 
 
@@ -248,13 +248,15 @@ async def test_the_demo_model_behind_a_fallback_chooses_nothing() -> None:
 @pytest.mark.parametrize("answer", [chosen("rm -rf"), "", "不知道"])
 async def test_an_answer_off_the_list_leaves_it_to_the_default(answer: str) -> None:
     person = Person(Model(lambda text: answer))
-    assert await person.asks("说不清") == Route("general-agent", "默认（模型分类没有给出清单里的智能体）")
+    assert await person.asks("说不清") == Route(
+        "general-agent", By.CLASSIFIER_FAILED, "默认（模型分类没有给出清单里的智能体）"
+    )
 
 
 async def test_a_slow_model_is_waited_for_no_longer_than_allowed() -> None:
     person = Person(Model(), timeout=0.05)
     person.model.wait = asyncio.Event()
-    assert await person.asks("说不清") == Route("general-agent", "默认（模型分类超时）")
+    assert await person.asks("说不清") == Route("general-agent", By.CLASSIFIER_FAILED, "默认（模型分类超时）")
     assert person.model.running == 0, "the call was ended"
 
 
@@ -264,7 +266,7 @@ async def test_a_failure_leaves_it_to_the_default(error: Exception, caplog: pyte
         raise error
 
     person = Person(Model(fail))
-    assert await person.asks("说不清的秘密") == Route("general-agent", "默认（模型分类失败）")
+    assert await person.asks("说不清的秘密") == Route("general-agent", By.CLASSIFIER_FAILED, "默认（模型分类失败）")
     assert "classify.failed" in caplog.text
     assert "秘密" not in caplog.text
     assert "a bug" not in caplog.text, "what a foreign error says may hold the text"
@@ -277,7 +279,7 @@ async def test_a_model_that_keeps_failing_is_left_alone_for_a_while() -> None:
     person = Person(Model(fail))
     for number in range(classifying.FAILURES + 2):
         found = await person.asks(f"第 {number} 句")
-    assert found == Route("general-agent", "默认（模型分类连续失败，暂停中）")
+    assert found == Route("general-agent", By.CLASSIFIER_FAILED, "默认（模型分类连续失败，暂停中）")
     assert len(person.model.asked) == classifying.FAILURES
     person.clock.now += classifying.PAUSE
     person.model.answer = lambda text: chosen("job-agent")

@@ -25,7 +25,7 @@ from gateway.limits import RateLimit
 from gateway.outbox import Outbox
 from gateway.parts import Parts
 from gateway.removed import Removed
-from gateway.router import LaneState
+from gateway.router import By, LaneState, Route
 from gateway.summaries import Summaries
 from gateway.trace import Kind
 from memory.conversation import LaneKey, Role, Turn
@@ -639,7 +639,7 @@ async def test_after_a_failure_what_was_ended_goes_on(bench: Bench, monkeypatch:
     bench.outbox.put(answered.seq, answered, ["一", "二"])
     begun = await bench.say(message("begun"))
     await until(lambda: bench.running == ["begun"])
-    await bench.inbox.take(Group((begun,)), begun.message.lane.with_agent("a"), "默认", 100.0)
+    await bench.inbox.take(Group((begun,)), begun.message.lane.with_agent("a"), Route("a", By.DEFAULT, "默认"), 100.0)
     for text in ("/new", "waits"):
         await bench.say(message(text))
     await bench.say(message("/status"))

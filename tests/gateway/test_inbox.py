@@ -10,7 +10,7 @@ import pytest
 from gateway.database import Database
 from gateway.inbox import SCHEMA, Duplicate, Group, Inbox, State, Stored
 from gateway.parts import Parts
-from gateway.router import LaneState
+from gateway.router import By, LaneState, Route
 from tests.gateway.messages import message
 
 Open = Callable[[], "asyncio.Future[Inbox]"]
@@ -78,13 +78,25 @@ async def test_what_was_taken_comes_back_as_the_same_group(files: Reopened) -> N
     inbox = await files.open()
     stored = [await accepted(inbox, f"第{n}条") for n in range(3)]
     conversation = stored[0].message.lane.with_agent("general-agent")
-    await inbox.take(Group(tuple(stored[:2])), conversation, "默认", 101.0)
+    route = Route("general-agent", By.RULE, "规则：两条 消息（1 处命中）")
+    await inbox.take(Group(tuple(stored[:2])), conversation, route, 101.0)
     inbox = await files.open()
     (group,) = await inbox.taken()
     assert [each.seq for each in group.stored] == [stored[0].seq, stored[1].seq]
-    assert (group.rerun, group.conversation, group.reason) == (True, conversation, "默认")
+    assert (group.rerun, group.conversation, group.route) == (True, conversation, route)
     assert [each.seq for each in await inbox.waiting(str(stored[2].message.lane), 0, 10)] == [stored[2].seq]
     assert await inbox.waiting_lanes() == [str(stored[2].message.lane)]
+
+
+async def test_what_an_older_version_took_keeps_its_reason(files: Reopened) -> None:
+    inbox = await files.open()
+    stored = await accepted(inbox)
+    lane = stored.message.lane
+    await inbox.take(Group((stored,)), lane.with_agent("a"), Route("a", By.RULE, "规则：岗位"), 101.0)
+    assert files.database is not None
+    await files.database.run(lambda db: db.execute("UPDATE messages SET reason = '规则：岗位 二'") and None)
+    (group,) = await (await files.open()).taken()
+    assert group.route == Route("a", By.DEFAULT, "规则：岗位 二")
 
 
 async def test_answered_is_sent_from_the_first_part_not_sent(files: Reopened) -> None:

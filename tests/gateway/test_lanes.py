@@ -14,6 +14,7 @@ from gateway.commands import parse
 from gateway.database import Database
 from gateway.inbox import SCHEMA, Group, Inbox, State, Stored
 from gateway.lanes import Lanes, Merging, Waiting, Work, next_group
+from gateway.router import By, Route
 from tests.gateway.messages import message
 from tests.waiting import until
 
@@ -167,7 +168,7 @@ async def test_a_restart_runs_the_taken_group_first(inbox: Inbox) -> None:
     stored = [await inbox.accept(message(text), 0.0) for text in ("一", "二", "三")]
     assert all(isinstance(each, Stored) for each in stored)
     group = Group((stored[0], stored[1]))  # type: ignore[arg-type]
-    await inbox.take(group, group.newest.message.lane.with_agent("a"), "默认", 0.0)
+    await inbox.take(group, group.newest.message.lane.with_agent("a"), Route("a", By.DEFAULT, "默认"), 0.0)
     async with asyncio.TaskGroup() as tasks:
         bench = Bench(inbox, tasks, ALL)
         for taken in await inbox.taken():

@@ -8,6 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from gateway import metrics as measuring
 from gateway.metrics import Levels, Metrics
+from gateway.router import By
 from gateway.trace import Kind
 from tests.gateway.messages import message
 
@@ -62,32 +63,19 @@ async def test_no_fact_that_a_person_or_model_makes_up_is_a_label(metrics: Metri
     who = message("独角兽", user="ou_secret")
     for number in range(3):
         free = f"规则：独角兽 {number}"
-        metrics.step(
-            who, kind, {"reason": free if kind is Kind.ROUTED else "too-long", "agent": "a", "platform_id": free}
-        )
+        reason = free if kind is Kind.ROUTED else "too-long"
+        metrics.step(who, kind, {"reason": reason, "agent": "a", "by": By.RULE.value, "platform_id": free})
     text = await metrics.text(LEVELS)
     for never in ("独角兽", "ou_secret", who.user, who.id, str(who.lane)):
         assert never not in text
     assert all(re.match(r"#|sanqiao_", line) for line in text.splitlines())
 
 
-@pytest.mark.parametrize(
-    ("reason", "by"),
-    [
-        ("本条消息指定", "asked"),
-        ("用户用 /agent 选定", "pinned"),
-        ("规则：简历（2 处命中）", "rule"),
-        ("延续上一轮", "sticky"),
-        ("与例句相似 0.80，其次 x 0.2", "example"),
-        ("模型分类：想找工作", "classifier"),
-        ("默认", "default"),
-        ("默认（模型分类超时）", "classifier-failed"),
-        ("谁知道", "other"),
-    ],
-)
-async def test_the_reasons_of_routes_are_a_closed_list(metrics: Metrics, reason: str, by: str) -> None:
-    metrics.step(message(), Kind.ROUTED, {"agent": "general-agent", "reason": reason})
-    assert (await values(metrics))[f"sanqiao_routes_total[('agent', 'general-agent'), ('by', '{by}')]"] == 1
+@pytest.mark.parametrize("by", list(By))
+async def test_routes_are_counted_by_what_chose_them_however_that_is_worded(metrics: Metrics, by: By) -> None:
+    for reason in ("规则：简历", "谁知道"):
+        metrics.step(message(), Kind.ROUTED, {"agent": "general-agent", "by": by.value, "reason": reason})
+    assert (await values(metrics))[f"sanqiao_routes_total[('agent', 'general-agent'), ('by', '{by}')]"] == 2
 
 
 async def test_models_are_timed_and_their_tokens_counted(metrics: Metrics) -> None:

@@ -8,7 +8,7 @@ from hypothesis import given, strategies
 
 from agents.agent import Intents
 from agents.similarity import LEAST, MARGIN, Similarity
-from gateway.router import LaneState, Route, by_examples, by_rules, settled
+from gateway.router import By, LaneState, Route, by_examples, by_rules, settled
 
 RULES = {
     "general": Intents(),
@@ -19,12 +19,12 @@ RULES = {
 
 def choose(text: str, *, lane: LaneState | None = None, asked_for: str | None = None, now: float = 1000.0) -> Route:
     found = settled(text, rules=RULES, asked_for=asked_for, lane=lane or LaneState(), sticky_for=60, now=now)
-    return found or Route("general", "默认")
+    return found or Route("general", By.DEFAULT, "默认")
 
 
 def test_a_rule_names_its_words() -> None:
     chosen = choose("帮我推荐岗位")
-    assert chosen.agent == "job"
+    assert (chosen.agent, chosen.by) == ("job", By.RULE)
     assert "推荐岗位" in chosen.reason
 
 
@@ -46,15 +46,16 @@ def test_a_tie_leaves_it_to_the_lane_or_the_default() -> None:
 
 def test_sticky_while_fresh_and_no_rule_says_otherwise() -> None:
     lane = LaneState("job", 990.0)
-    assert choose("25k 以上的", lane=lane) == Route("job", "延续上一轮")
+    assert choose("25k 以上的", lane=lane) == Route("job", By.STICKY, "延续上一轮")
     assert choose("看看我的简历", lane=lane).agent == "resume"
     assert choose("25k 以上的", lane=lane, now=2000.0).agent == "general"
 
 
 def test_an_explicit_choice_stands_above_rules_and_time() -> None:
     lane = LaneState("resume", 0.0, pinned=True)
-    assert choose("推荐岗位", lane=lane, now=1e9).agent == "resume"
-    assert choose("推荐岗位", lane=lane, asked_for="general").agent == "general"
+    pinned, asked = choose("推荐岗位", lane=lane, now=1e9), choose("推荐岗位", lane=lane, asked_for="general")
+    assert (pinned.agent, pinned.by) == ("resume", By.PINNED)
+    assert (asked.agent, asked.by) == ("general", By.ASKED)
 
 
 def test_agents_that_are_gone_count_as_none() -> None:
