@@ -17,6 +17,7 @@ from gateway.console.backend import ConsoleBackend
 from gateway.console.guard import json_response, refusal
 from gateway.console.templating import page, wants_fragment
 from gateway.conversation_index import BadCursor
+from gateway.metrics import CONTENT_TYPE
 from gateway.server import Handler
 from memory.conversation import CHANNELS, PERSON, ConversationId, InvalidId, Turn
 from memory.errors import StoreError
@@ -163,6 +164,12 @@ class Query:
     def limit(self) -> int:
         return self.number("limit", 1, 200) or 50
 
+    def channel(self) -> str | None:
+        found = self.text("channel")
+        if found is not None and found not in CHANNELS:
+            raise BadRequest(400, f"channel 应为 {'、'.join(CHANNELS)} 之一")
+        return found
+
 
 class Api:
     """Handlers of the console's API. `heartbeat`: seconds of silence after which a stream says that it lives."""
@@ -254,9 +261,7 @@ class Api:
     async def conversations(self, request: web.Request) -> web.StreamResponse:
         """One page of the list of conversations."""
         query = Query(request)
-        channel = query.text("channel")
-        if channel is not None and channel not in CHANNELS:
-            raise BadRequest(400, f"channel 应为 {'、'.join(CHANNELS)} 之一")
+        channel = query.channel()
         user, q, before = query.text("user"), query.text("q"), query.text("before", 1000)
         try:
             page = await self._backend.conversations(channel, user, q, before, query.limit())
@@ -317,7 +322,7 @@ class Api:
     async def metrics(self, request: web.Request) -> web.StreamResponse:
         """Prometheus text."""
         text = await self._backend.metrics()
-        return web.Response(text=text, headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
+        return web.Response(text=text, headers={"Content-Type": CONTENT_TYPE})
 
 
 def conversation_of(request: web.Request) -> ConversationId:

@@ -153,7 +153,9 @@ class Guard:
             return await handler(request)
         verdict = self._login(request, sender)
         if verdict is Verdict.RIGHT:
-            return await handler(request)
+            if request.method in _SAFE:
+                return await handler(request)
+            return await _recorded(request, handler, sender, resource.canonical if resource else "-")
         if verdict is Verdict.THROTTLED:
             return refusal(request, 429, "失败次数过多，请一分钟后再试", {"Retry-After": "60"})
         if verdict is Verdict.WRONG:
@@ -163,6 +165,20 @@ class Guard:
         if request.method in _SAFE and resource is not None and resource.canonical in _PAGES:
             raise web.HTTPFound("/login")
         return refusal(request, 401, "需要登录：请带上控制台令牌", {"WWW-Authenticate": "Bearer"})
+
+
+async def _recorded(request: web.Request, handler: Handler, sender: Sender, route: str) -> web.StreamResponse:
+    """One line for everything that may change something: where, who, and what came of it (``-``: no answer)."""
+    status = "-"
+    try:
+        response = await handler(request)
+        status = str(response.status)
+        return response
+    except web.HTTPException as error:
+        status = str(error.status)
+        raise
+    finally:
+        logger.info("console_write route=%s peer=%s status=%s", route, sender.peer, status)
 
 
 def _local_port(request: web.Request) -> int:

@@ -1,9 +1,5 @@
 """The routes below /api/traces: what happened to messages."""
 
-import sqlite3
-from collections.abc import Awaitable
-from typing import TypeVar
-
 from aiohttp import web
 
 from gateway.console.api import BadRequest, Query
@@ -12,7 +8,6 @@ from gateway.console.guard import json_response
 from gateway.trace import Outcome, TraceQuery
 from gateway.trace_json import page_json, rejected_json, sent_json, trace_json
 
-T = TypeVar("T")
 _OUTCOMES = {each.value: each for each in Outcome}
 _UNKNOWN = "没有这条轨迹；可能已超过 trace.keep-days 或 trace.max-mb"
 
@@ -44,34 +39,27 @@ class TraceApi:
             user=query.text("user") or "",
             message=query.text("message") or "",
             conversation=query.text("conversation") or "",
-            channel=query.text("channel") or "",
+            channel=query.channel() or "",
             outcomes=(_OUTCOMES[outcome],) if outcome else (),
         )
         before = query.number("before", 0, 10**15)
-        return json_response(page_json(await _readable(self._backend.traces(wanted, before, query.limit()))))
+        return json_response(page_json(await self._backend.traces(wanted, before, query.limit())))
 
     async def trace(self, request: web.Request) -> web.StreamResponse:
         """One trace with its steps."""
-        trace = await _readable(self._backend.trace(request.match_info["id"]))
+        trace = await self._backend.trace(request.match_info["id"])
         if trace is None:
             raise BadRequest(404, _UNKNOWN)
         return json_response(trace_json(trace))
 
     async def request(self, request: web.Request) -> web.StreamResponse:
         """The last request made for this message, as it was sent."""
-        sent = await _readable(self._backend.request_as_sent(request.match_info["id"]))
+        sent = await self._backend.request_as_sent(request.match_info["id"])
         if sent is None:
             raise BadRequest(404, "这条消息没有请求过模型，或已不可知")
         return json_response(sent_json(sent))
 
     async def rejected(self, request: web.Request) -> web.StreamResponse:
         """Requests that were turned away unread, by minute, route and status."""
-        found = await _readable(self._backend.rejected(Query(request).limit()))
+        found = await self._backend.rejected(Query(request).limit())
         return json_response({"rejected": [rejected_json(each) for each in found]})
-
-
-async def _readable(asked: Awaitable[T]) -> T:
-    try:
-        return await asked
-    except sqlite3.Error as error:
-        raise BadRequest(503, f"轨迹读不出（{error}）；请检查工作目录的 trace.db") from None

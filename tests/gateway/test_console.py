@@ -375,6 +375,21 @@ def test_the_token_is_made_once_and_kept_private(tmp_path: Path) -> None:
         console_token("", tmp_path / "missing")
 
 
+async def test_who_changed_what_is_in_the_log(backend: FakeBackend, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "sanqiao.console")
+    proxied = {**RIGHT, "X-Forwarded-For": "198.51.100.1, 203.0.113.9", "X-Forwarded-Host": "console.example"}
+    async with Running(backend, Clock(), trusted_proxies=("127.0.0.1",)) as running:
+        await running.fetch("/api/status", headers=proxied)
+        await running.fetch(f"/conversations/{ID}/forget", "POST", proxied, data={"turn": "m-1"})
+        await running.fetch("/nowhere", "POST", proxied)
+        await running.fetch("/api/forget", "POST", {**proxied, "Authorization": "Bearer no"}, json={"user": "u"})
+    lines = [r.getMessage() for r in caplog.records if r.getMessage().startswith("console_write")]
+    assert lines == [
+        "console_write route=/conversations/{id}/forget peer=203.0.113.9 status=404",
+        "console_write route=- peer=203.0.113.9 status=404",
+    ]
+
+
 async def test_no_secret_in_logs_or_answers(running: Running, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     path = running.console.login_path()

@@ -51,9 +51,7 @@ class Filter:
     @classmethod
     def of(cls, query: Query) -> "Filter":
         """Raises BadRequest."""
-        found = cls(*(query.text(key) or "" for key in ("channel", "user", "agent", "kind")))
-        if found.channel and found.channel not in CHANNELS:
-            raise BadRequest(400, f"channel 应为 {'、'.join(CHANNELS)} 之一")
+        found = cls(query.channel() or "", *(query.text(key) or "" for key in ("user", "agent", "kind")))
         if found.kind not in ("", "0", "1"):
             raise BadRequest(400, "kind 应为 0（私聊）或 1（群聊）")
         return found
@@ -187,7 +185,7 @@ class ConversationPage:
             raise BadRequest(500, "没能全部删除，请查看网关的日志，排除原因后再试") from None
         if forgotten is None:
             raise BadRequest(404, "没有这一轮")
-        logger.info("turn_forgotten_by_admin conversation=%s turn=%s peer=%s", conversation, turn, request.remote)
+        logger.info("turn_forgotten_by_admin conversation=%s turn=%s", conversation, turn)
         if forgotten.n < 0:  # a person wrote the file, and it was numbered only now
             return web.Response(headers={"HX-Refresh": "true"})
         seen = await self._backend.inspect(conversation)

@@ -32,9 +32,7 @@ class Wanted:
     @classmethod
     def of(cls, query: Query) -> "Wanted":
         """Raises BadRequest."""
-        found = cls(*(query.text(key) or "" for key in ("q", "channel", "outcome")))
-        if found.channel and found.channel not in CHANNELS:
-            raise BadRequest(400, f"channel 应为 {'、'.join(CHANNELS)} 之一")
+        found = cls(query.text("q") or "", query.channel() or "", query.text("outcome") or "")
         if found.outcome not in ("", "bad", *Outcome):
             raise BadRequest(400, f"outcome 应为 bad、{'、'.join(Outcome)} 之一")
         return found
