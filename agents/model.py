@@ -83,6 +83,12 @@ class TokenUsage:
     prompt_tokens: int
     completion_tokens: int
 
+    def __add__(self, other: "TokenUsage | None") -> "TokenUsage":
+        """Both together; None, of a server that told nothing, adds nothing."""
+        if other is None:
+            return self
+        return TokenUsage(self.prompt_tokens + other.prompt_tokens, self.completion_tokens + other.completion_tokens)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completion:

@@ -34,7 +34,6 @@ from agents.model import (
     ModelTimeout,
     NoPlace,
     OddAnswer,
-    TokenUsage,
 )
 from agents.model_http import ModelHttp
 from agents.refusal import ModelBusy, refusal, retry_after, status_inside
@@ -146,7 +145,8 @@ class OpenAIClient:
         listener = Listener(on_text)
         try:
             rest = await self._answer(again, listener, deadline)
-            text, usage, finish = rest.text, _sum(first.usage, rest.usage), rest.finish
+            text, finish = rest.text, rest.finish
+            usage = first.usage + rest.usage if first.usage else rest.usage
         except ModelError as error:
             _log.warning("model.not-continued model=%s error=%s", self._settings.model, type(error).__name__)
             text, usage, finish = listener.text, first.usage, "length"
@@ -310,9 +310,3 @@ class _KeyRefused(Exception):
     def __init__(self, dialect: Dialect) -> None:
         super().__init__(str(dialect))
         self.dialect = dialect
-
-
-def _sum(first: TokenUsage | None, second: TokenUsage | None) -> TokenUsage | None:
-    if first is None or second is None:
-        return first or second
-    return TokenUsage(first.prompt_tokens + second.prompt_tokens, first.completion_tokens + second.completion_tokens)

@@ -107,7 +107,8 @@ class ToolLoop:
         while True:
             offered = bool(self._tools) and len(self._rounds) < ROUNDS
             completion = await self._client.complete(self._with_rounds(request, offered), on_text, within=self._left())
-            self._usage = _sum(self._usage, completion.usage)
+            if completion.usage:
+                self._usage = completion.usage + self._usage
             if not completion.tool_calls or not offered:
                 if not completion.text.strip():
                     raise BlankAnswer(f"{completion.model}: calls tools without end, or such as it was not offered")
@@ -243,9 +244,3 @@ def _distinct(calls: Sequence[ToolCall]) -> tuple[ToolCall, ...]:
 
 def _finish(completion: Completion) -> str:
     return "stop" if completion.finish == "tool_calls" else completion.finish
-
-
-def _sum(first: TokenUsage | None, second: TokenUsage | None) -> TokenUsage | None:
-    if first is None or second is None:
-        return first or second
-    return TokenUsage(first.prompt_tokens + second.prompt_tokens, first.completion_tokens + second.completion_tokens)

@@ -217,8 +217,7 @@ class Answering:
         if history == "text":  # the trace keeps the quoted window by its ids
             system = room.system_with(window.summary.text) if window.summary else room.system
         tools = tuple(tool.spec for tool in room.tools)
-        longest = settings.max_tokens // 4
-        asked = Asked(window, request, question.turn.id, longest, system, history, tools)
+        asked = Asked(window, request, question.turn.id, settings.longest_turn, system, history, tools)
         kept, dropped = len(window.messages), len(window.dropped)
         self._note(question.group.newest.message, Kind.WINDOW, asked, kept=kept, dropped=dropped)
         return request

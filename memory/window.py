@@ -42,6 +42,11 @@ class WindowSettings(SettingsModel):
     closers: tuple[str, ...] = CLOSERS
     assents: tuple[str, ...] = ASSENTS
 
+    @property
+    def longest_turn(self) -> int:
+        """How many tokens of one turn are shown; of a longer one, its head and tail."""
+        return self.max_tokens // 4
+
     @model_validator(mode="before")
     @classmethod
     def _default_fits(cls, written: Any) -> Any:
@@ -189,7 +194,7 @@ class _Filling:
 
     def takes(self, round_: Round) -> bool:
         """Takes a round in if it fits. After one that does not fit, no older one may be offered."""
-        messages = [_message(turn, self._settings.max_tokens // 4) for turn in round_.turns]
+        messages = [_message(turn, self._settings.longest_turn) for turn in round_.turns]
         if messages and self._lacks_answer(messages[-1]):
             messages.append(_unanswered())
         self.refusal = self._refuses(messages) if messages else None
