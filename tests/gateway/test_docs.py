@@ -343,3 +343,12 @@ def test_the_readme_shows_the_real_window(
     shown = [body for body in blocks("README.md", "text") if body.startswith("模型会看到")]
     assert result == 0
     assert capsys.readouterr().out.partition("\n\n")[2] == shown[0]
+
+
+def test_the_metrics_are_where_the_readme_sends_prometheus() -> None:
+    console = yaml.safe_load(text_of("config/gateway.yaml"))["console"]
+    place = f"{console['host']}:{console['port']}"
+    (job,) = next(yaml.safe_load(b) for b in blocks("README.md", "yaml") if b.startswith("scrape"))["scrape_configs"]
+    assert job["static_configs"] == [{"targets": [place]}]
+    assert job["authorization"]["type"] == "Bearer"
+    assert f"`http://{place}/metrics`" in text_of("README.md")
