@@ -97,7 +97,7 @@ class App:
         self._index = ConversationIndex(self._database, self._memory)
         self._mcp = McpServers(self._spawn, clock=clock)
         self._snapshots = Snapshots(lambda: live.current, self._mcp.tools)
-        self._metrics = Metrics()
+        self._metrics = Metrics(lambda: live.current.tools.mcp)
         self._traces = Traces(
             workspace / TRACES,
             settings=lambda: live.current.trace,

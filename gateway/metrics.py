@@ -4,7 +4,7 @@ Labels are names of the configuration and words of our own: no id, no text, noth
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -18,6 +18,7 @@ from prometheus_client import (
     generate_latest,
 )
 
+from agents.tools.built_in import BUILT_IN
 from channels.message import InboundMessage
 from gateway.trace import Fact, Kind
 from gateway.trace_store import Asked
@@ -49,8 +50,9 @@ class Levels:
 class Metrics:
     """All metrics of one gateway. `step` is told what happens to messages; it never raises."""
 
-    def __init__(self) -> None:
-        """Reads /proc: before the event loop runs, or in a thread."""
+    def __init__(self, servers: Callable[[], Container[str]] = tuple) -> None:
+        """Reads /proc: before the event loop runs, or in a thread. `servers` are the names of the MCP servers now."""
+        self._servers = servers
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = registry = CollectorRegistry(auto_describe=True)
         self._counts = {
@@ -110,7 +112,7 @@ class Metrics:
         elif kind is Kind.ROUTED:
             self._of(self._routes, facts.get("agent"), facts.get("by")).inc()
         elif kind is Kind.TOOL:
-            self._tools.labels(facts.get("name"), facts.get("outcome")).inc()
+            self._tools.labels(self._tool(str(facts.get("name"))), facts.get("outcome")).inc()
         elif kind is Kind.REFUSED:
             self._refusals.labels(facts.get("reason")).inc()
         elif kind is Kind.FAILED:
@@ -128,6 +130,11 @@ class Metrics:
             self._of(self._first, model).observe(_number(facts, "first_token"))
         self._of(self._tokens, model, "prompt").inc(_number(facts, "prompt_tokens"))
         self._of(self._tokens, model, "completion").inc(_number(facts, "completion_tokens"))
+
+    def _tool(self, name: str) -> str:
+        """A tool's label; those of an MCP server share one, for their names are the server's (see function_name)."""
+        server, underscore, _ = name.partition("_")
+        return f"mcp:{server}" if underscore and server in self._servers() and name not in BUILT_IN else name
 
     def _of(self, metric: _Metric, *labels: object) -> _Metric:
         """One child of a metric; `labels` of the library takes several times as long."""

@@ -91,6 +91,16 @@ async def test_models_are_timed_and_their_tokens_counted(metrics: Metrics) -> No
     assert found["sanqiao_model_errors_total[('error', 'ModelTimeout'), ('model', 'm')]"] == 1
 
 
+async def test_the_tools_of_an_mcp_server_share_a_label() -> None:
+    servers = ["files", "search", "get"]
+    metrics = await asyncio.to_thread(Metrics, lambda: servers)
+    for name in ("files_read", "files_独角兽", "search_jobs", "recall", "files", "old_read"):
+        metrics.step(message(), Kind.TOOL, {"name": name, "outcome": "done"})
+    text = await metrics.text(LEVELS)
+    found = re.findall(r'sanqiao_tool_calls_total\{.*tool="([^"]+)"\} ([0-9.]+)', text)
+    assert dict(found) == {"mcp:files": "2.0", "search_jobs": "1.0", "recall": "1.0", "files": "1.0", "old_read": "1.0"}
+
+
 async def test_a_loop_that_is_held_up_shows(metrics: Metrics, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measuring, "LAG_SECONDS", 0.01)
     watching = asyncio.create_task(metrics.watch_loop())
