@@ -1,4 +1,8 @@
-"""The trace of a message: what happened to it, step by step, as admins find it later. No raw text, no secret."""
+"""The trace of a message: what happened to it, step by step, as admins find it later.
+
+Of texts it holds the first 120 characters of the message (numbers masked) and, per person, the system messages their
+requests were made with, which quote profile, summary and recalled knowledge. It holds no secret.
+"""
 
 import base64
 import functools
@@ -37,15 +41,9 @@ def trace_id(channel: str, account: str, message: str) -> str:
 
 
 class Kind(StrEnum):
-    """What a step tells. In brackets its facts.
+    """What a step tells; its facts stand in FACTS.
 
-    ``received`` [bytes]; ``duplicate`` [state]; ``refused`` [reason, told]; ``command`` [name]; ``joined`` [into,
-    trace]; ``resumed`` after a restart; ``routed`` [agent, reason, waited, seconds]; ``window`` (see SeenWindow) [kept, dropped, tokens,
-    gap, summary]; ``model`` [model, seconds, first_token, prompt_tokens, completion_tokens, finish, messages, tools,
-    error, reason]; ``tool`` [name, outcome, seconds, chars]; ``answered`` [chars, parts, stopped]; ``failed`` [text,
-    error, reason]; ``sent`` [part, parts, attempts, seconds, platform_id]; ``retried`` [part, attempt, pause, reason];
-    ``unsent`` [part, reason]; ``shelved`` [part, reason]; ``left`` in the inbox for the time being
-    [reason]; ``expired`` [reason]. Times are seconds.
+    ``resumed`` after a restart; ``window`` has a SeenWindow beside its facts; ``left`` in the inbox for the time being.
     """
 
     RECEIVED = "received"
@@ -66,6 +64,39 @@ class Kind(StrEnum):
     SHELVED = "shelved"
     LEFT = "left"
     EXPIRED = "expired"
+
+
+FACTS: Mapping[Kind, frozenset[str]] = {
+    Kind.RECEIVED: frozenset({"chars"}),
+    Kind.DUPLICATE: frozenset({"state"}),
+    Kind.REFUSED: frozenset({"reason", "told"}),
+    Kind.COMMAND: frozenset({"name"}),
+    Kind.JOINED: frozenset({"into", "trace"}),
+    Kind.RESUMED: frozenset(),
+    Kind.ROUTED: frozenset({"agent", "by", "reason", "conversation", "waited", "seconds"}),
+    Kind.WINDOW: frozenset({"kept", "dropped"}),
+    Kind.MODEL: frozenset(
+        {"model", "seconds", "first_token", "prompt_tokens", "completion_tokens", "finish"}
+        | {"messages", "tools", "error", "reason"}
+    ),
+    Kind.TOOL: frozenset({"name", "outcome", "chars", "seconds"}),
+    Kind.ANSWERED: frozenset({"chars", "stopped"}),
+    Kind.FAILED: frozenset({"text", "error", "reason"}),
+    Kind.SENT: frozenset({"part", "parts", "attempts", "seconds", "platform_id", "uncertain", "fetched"}),
+    Kind.RETRIED: frozenset({"part", "parts", "attempt", "pause", "reason"}),
+    Kind.UNSENT: frozenset({"part", "parts", "reason"}),
+    Kind.SHELVED: frozenset({"part", "parts", "reason"}),
+    Kind.LEFT: frozenset({"reason"}),
+    Kind.EXPIRED: frozenset({"reason"}),
+}
+"""The facts each kind of step may have.
+
+`reason` says why, `error` is the name of an error, `text` that of the fixed text the user is shown, `state` the first
+delivery's in the inbox, `told` whether the user was, `into` and `trace` the message and the trace that a message
+joined. `part` counts from 1, of `parts`. `uncertain`: counted as sent, though no answer came. `fetched`: by the user's
+next contact. `waited`, `seconds`, `first_token` and `pause` are seconds, `chars` characters, `messages`, `tools`,
+`kept` and `dropped` how many. `conversation` becomes the trace's own.
+"""
 
 
 class Outcome(StrEnum):
@@ -223,7 +254,7 @@ class Rejected:
 
 
 class Note(Protocol):
-    """Takes one step of a message (see Kind for its facts); `asked` with ``window`` alone. Never raises or waits."""
+    """Takes one step of a message (see FACTS); `asked` with ``window`` alone. Never raises or waits."""
 
     def __call__(self, message: InboundMessage, kind: Kind, asked: "Asked | None" = None, /, **facts: Fact) -> None: ...
 

@@ -39,6 +39,7 @@ _MOST_STEPS = 256 * 1024
 _MOST_DROPS = 200
 _JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False).encode
 _AT_ONCE = 500
+_LISTED = "seq, id, at, last, outcome, message, entry, channel, user, platform_user, lane, conversation, reason, text"
 _ROOM = 0.05
 """The share that is deleted beyond what is too much, so that it is not counted with each batch."""
 _FRAME_SLACK = 3600.0
@@ -257,7 +258,8 @@ def find(db: sqlite3.Connection, query: TraceQuery, before: int | None, limit: i
     if before is not None:
         wanted("seq < ?", before)
     where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
-    rows = db.execute(f"SELECT * FROM traces {where} ORDER BY seq DESC LIMIT ?", (*values, limit + 1)).fetchall()
+    listed = f"SELECT {_LISTED} FROM traces {where} ORDER BY seq DESC LIMIT ?"  # the steps are most of a row
+    rows = db.execute(listed, (*values, limit + 1)).fetchall()
     found = tuple(_trace(row) for row in rows[:limit])
     return TracePage(found, found[-1].seq if len(rows) > limit else None)
 

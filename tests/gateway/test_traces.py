@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from agents.model import ChatMessage, ModelRequest, ToolSpec
 from channels.message import InboundMessage
+from gateway import trace_store
 from gateway import traces as recording
 from gateway.sections import TraceSettings
 from gateway.trace import Kind, Outcome, TraceQuery, id_of, outcome_after, trace_id
@@ -153,6 +154,23 @@ async def test_pages_are_newest_first_without_gap_or_repeat(bench: Bench) -> Non
         if (before := page.before) is None:
             break
     assert seen == [f"om_{number}" for number in range(24, -1, -2)]
+
+
+def test_a_list_reads_no_steps() -> None:
+    database, read = sqlite3.connect(":memory:"), set[str]()
+    database.row_factory = sqlite3.Row
+    database.executescript(trace_store.SCHEMA)
+
+    def authorise(action: int, table: str | None, column: str | None, *_: str | None) -> int:
+        if action == sqlite3.SQLITE_READ and table == "traces" and column:
+            read.add(column)
+        return sqlite3.SQLITE_OK
+
+    database.set_authorizer(authorise)
+    trace_store.find(database, TraceQuery(), None, 50)
+    database.close()
+    assert "reason" in read
+    assert "steps" not in read, "they are most of a row, and a list shows none"
 
 
 async def test_a_duplicate_of_what_is_gone_is_a_trace_of_its_own(bench: Bench) -> None:
