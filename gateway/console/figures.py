@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from urllib.parse import urlencode
 
-from gateway.console.timeline import outcome, outcome_state
+from gateway.console.timeline import outcome, outcome_state, reason
 
 ROLES = {"user": "用户", "assistant": "助手", "tool": "工具", "reset": "新对话", "system": "系统"}
 STAGES = {
@@ -92,4 +92,5 @@ FILTERS: Mapping[str, Callable[..., str]] = {
     "channel": channel,
     "outcome": outcome,
     "outcome_state": outcome_state,
+    "why": reason,
 }
