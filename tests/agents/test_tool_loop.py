@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -133,6 +134,15 @@ async def test_an_answer_without_calls_is_passed_on() -> None:
     assert (await bench.run()).text == "好"
     assert [tool.name for tool in bench.client.requests[0].tools] == ["note"]
     assert bench.log == []
+
+
+@pytest.mark.parametrize("told", [(True, False), (False, True), (False, False)])
+async def test_a_round_without_usage_adds_nothing_to_that_of_the_others(told: tuple[bool, bool]) -> None:
+    rounds = [calls("note"), says("好")]
+    bench = Bench(
+        Script(*(each if tells else replace(each, usage=None) for each, tells in zip(rounds, told, strict=True)))
+    )
+    assert (await bench.run()).usage == (TokenUsage(10, 1) if any(told) else None)
 
 
 async def test_calls_are_kept_before_they_run_and_results_before_the_model_is_asked_again() -> None:
