@@ -41,8 +41,8 @@ def _rendered(name: str, values: dict[str, object]) -> bytes:
 
 
 async def page(name: str, status: int = 200, **values: object) -> web.Response:
-    """The template of that name as an answer; rendered in a thread, for a long page takes its time."""
-    body = await asyncio.to_thread(_rendered, name, values)
+    """The template of that name, which also gets the `status`, as an answer; rendered in a thread, for a long page takes its time."""
+    body = await asyncio.to_thread(_rendered, name, {"status": status, **values})
     return web.Response(body=body, status=status, content_type="text/html", charset="utf-8")
 
 

@@ -7,6 +7,7 @@ import time
 import zlib
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -17,7 +18,7 @@ from tests.scenarios.gateway import CANARY, TOKEN, Inside
 from tests.waiting import until
 
 playwright = pytest.importorskip("playwright.async_api", reason="playwright is not installed: no browser tests")
-from playwright.async_api import Browser, Page, expect  # noqa: E402
+from playwright.async_api import Browser, Page, Route, expect  # noqa: E402
 
 from tests.browser.watching import NEEDS_CHROMIUM, Watched  # noqa: E402
 
@@ -290,6 +291,8 @@ async def test_i_wrote_and_it_did_not_answer(admin: Watched) -> None:
     await page.get_by_label("编号").fill("小李")
     await expect(rows).to_have_count(1)
     await expect(rows).to_contain_text("没能回答")
+    await expect(rows).to_contain_text("请检查 api-key")
+    await what_fails_is_told(admin)
     await page.get_by_label("编号").fill("")
     await page.get_by_label("结果").select_option("bad")
     await expect(rows).to_have_count(1)
@@ -299,6 +302,30 @@ async def test_i_wrote_and_it_did_not_answer(admin: Watched) -> None:
     assert steps[:4] == ["收到", "选智能体", "取窗口", "模型回答"]
     await expect(page.locator(".attention-line")).to_contain_text("401")
     await expect(page.locator("#seen .message.user .text")).to_have_text("在吗")
+
+
+async def what_fails_is_told(admin: Watched) -> None:
+    """A search that fails says so at the head of the page, until one succeeds."""
+    search, trouble = admin.page.get_by_label("编号"), admin.page.get_by_role("alert")
+    plain = {"status": 503, "body": "数据库暂时读不出", "content_type": "text/plain; charset=utf-8"}
+    foreign = {"status": 502, "body": "<html><h1>Bad Gateway</h1></html>"}
+    answers: list[dict[str, Any] | None] = [plain, foreign, None]
+
+    async def answered(route: Route) -> None:
+        answer = answers.pop(0)
+        await (route.fulfill(**answer) if answer else route.abort())
+
+    await admin.page.route("**/traces?*", answered)
+    for text, told in (("甲", "数据库暂时读不出"), ("乙", "状态 502"), ("丙", "连不上网关")):
+        await search.fill(text)
+        await expect(trouble).to_contain_text(told)
+        await expect(trouble).not_to_contain_text("Bad Gateway")
+    await admin.fits()
+    await admin.page.unroute("**/traces?*")
+    await search.fill("小李")
+    await expect(trouble).to_be_hidden()
+    assert len(admin.wrong) >= 3
+    admin.wrong.clear()  # what the browser itself says of the three
 
 
 async def test_the_live_chat_tells_how_it_went_and_is_listed(admin: Watched) -> None:

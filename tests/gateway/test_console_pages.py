@@ -7,6 +7,7 @@ import html.parser
 import itertools
 import json
 import re
+import sqlite3
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -222,7 +223,21 @@ async def test_a_part_of_a_page_whose_login_ended_sends_to_the_login(running: Ru
     ],
 )
 async def test_what_cannot_be_shown_is_said(running: Running, path: str, status: int) -> None:
-    assert (await running.fetch(path, headers=RIGHT))[0] == status
+    got, body = await running.fetch(path, headers=RIGHT)
+    assert got == status
+    if "/window" not in path and path != "/no-such-page":
+        assert f"<title>{'没有找到' if status == 404 else '这个地址不对'} · 三桥</title>" in body
+
+
+async def test_what_cannot_be_read_is_not_said_to_be_missing(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def locked(*_: object) -> None:
+        raise sqlite3.OperationalError("database is locked")
+
+    monkeypatch.setattr(running.backend, "trace", locked)
+    status, body = await running.fetch("/traces/t-1", headers=RIGHT)
+    assert status == 503
+    assert "<h1>暂时读不出</h1>" in body
+    assert "没有找到" not in body
 
 
 async def test_filters_reach_the_index(running: Running) -> None:

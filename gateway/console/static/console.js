@@ -73,14 +73,24 @@ document.addEventListener("click", (event) => {
   if (button) copy(button);
 });
 
-/* ---- forgetting a turn ---- */
+/* ---- what went wrong, beside what was asked for, else at the head of the page ---- */
+function tell(problem, text) {
+  if (problem && problem.textContent !== text) problem.textContent = text; // not read out again at every poll
+}
+
+/* The gateway refuses in one line; what it did not write itself, or a proxy before it did, is no line to show. */
+function refusal({ responseText, status }) {
+  if (/^[^<\n]{1,300}$/.test(responseText)) return responseText;
+  return `网关没有做成（状态 ${status}）；请再试一次，不成就查看网关的日志`;
+}
+
 for (const [name, told] of [
-  ["htmx:responseError", (event) => event.detail.xhr.responseText],
-  ["htmx:sendError", () => "连不上网关，没有删除"],
+  ["htmx:responseError", (event) => refusal(event.detail.xhr)],
+  ["htmx:sendError", () => "连不上网关，没有做成；请检查网络，以及网关是否在运行"],
 ]) {
   document.addEventListener(name, (event) => {
-    const problem = event.detail.elt.closest(".forget")?.querySelector(".problem");
-    if (problem) problem.textContent = told(event);
+    const beside = event.detail.elt.closest(".forget")?.querySelector(".problem");
+    tell(beside ?? document.getElementById("trouble"), told(event));
   });
 }
 
@@ -97,6 +107,7 @@ document.addEventListener("htmx:beforeSwap", (event) => {
   kept = said && said.contains(event.detail.target) ? said.scrollHeight - said.scrollTop : null;
 });
 document.addEventListener("htmx:afterSwap", () => {
+  tell(document.getElementById("trouble"), "");
   const said = document.getElementById("said");
   if (kept !== null && said) said.scrollTop = said.scrollHeight - kept;
   mark();
