@@ -18,6 +18,7 @@ from memory.conversation import PERSON
 from memory.errors import StoreError, typed_errors
 from memory.folder import opened_folder
 from memory.generations import Generations
+from memory.person_file import ProfileUnreadable
 
 log = logging.getLogger("sanqiao.memory")
 
@@ -93,6 +94,7 @@ class Persons:
         self._generations = generations or Generations()
         self._changing = threading.Lock()
         self._stamps: dict[str, _Stamp] = {}
+        self._unread: dict[str, _Stamp] = {}
         self._read = False
         self.links = Links({})
         """As they were read last; reading this does not block."""
@@ -147,26 +149,30 @@ class Persons:
                 if user != entry.name and re.fullmatch(PERSON, user):
                     with contextlib.suppress(FileNotFoundError):
                         there[user] = _stamp(entry)
+        unread: dict[str, _Stamp] = {}
         for user, stamp in there.items():
-            if self._stamps.get(user) != stamp:
-                with contextlib.suppress(_Unknown):
-                    changes.append((user, self._said(user)))
-        changes += [(user, None) for user in self._stamps.keys() - there.keys()]
+            if self._stamps.get(user) == stamp:
+                continue
+            try:
+                changes.append((user, self._said(user)))
+            except StoreError as error:  # what it said last goes on
+                if self._unread.get(user) != stamp:
+                    log.warning("person file not read user=%s reason=%s", user, error)
+                if not isinstance(error, ProfileUnreadable):  # the disk, or too many open files: another time it may be
+                    unread[user] = stamp
+        changes += [(user, None) for user in self.links.same_as.keys() - there.keys()]
         if changes:
             self.links = self.links.changed(changes)
-        self._stamps, self._read = there, True
+        self._stamps = {user: stamp for user, stamp in there.items() if user not in unread}
+        self._unread, self._read = unread, True
         return self.links
 
     def _said(self, user: str) -> str | None:
-        """Whom the file says this account to be the same as. Raises _Unknown for a file that can't be read now."""
-        try:
-            data = person_file.read_bytes(self._workspace, user)
-            if KEY.encode() not in data:
-                return None
-            said = person_file.parsed(user, data).get(KEY, "")
-        except StoreError as error:
-            log.warning("person file not read user=%s reason=%s", user, error)
-            raise _Unknown from error
+        """Whom the file says this account to be the same as. Raises StoreError."""
+        data = person_file.read_bytes(self._workspace, user)
+        if KEY.encode() not in data:
+            return None
+        said = person_file.parsed(user, data).get(KEY, "")
         other = said.strip() if isinstance(said, str) else "-"
         if not other:
             return None
@@ -177,10 +183,6 @@ class Persons:
             )
             return None
         return other
-
-
-class _Unknown(Exception):
-    """A file that can't be read for the moment: what it said last goes on."""
 
 
 def _stamp(entry: "os.DirEntry[str]") -> _Stamp:

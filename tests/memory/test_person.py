@@ -1,5 +1,6 @@
 """Which accounts are one person: chains and cycles, links made and undone at any moment, what admins write, one profile."""
 
+import errno
 import logging
 import os
 from collections.abc import Mapping
@@ -11,6 +12,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from memory import person_file
 from memory.errors import StoreError
 from memory.generations import Forgotten, Generations
 from memory.person import Links, Persons
@@ -201,6 +203,31 @@ def test_a_file_that_cannot_be_read_for_a_moment_unlinks_nobody(tmp_path: Path) 
     with pytest.raises(StoreError, match=f"users/{B}.yaml:"):
         persons.unlink(B, 0)
     assert persons.links == Links({B: A})
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.EIO])
+def test_what_the_system_did_not_let_be_read_is_read_another_time_and_told_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, number: int
+) -> None:
+    def broken(*_: object) -> int:
+        raise OSError(number, os.strerror(number))
+
+    write(tmp_path, B, f"same-as: {A}\n")
+    write(tmp_path, C, "name: 张三\n")
+    persons = Persons(tmp_path)
+    monkeypatch.setattr(person_file, "open_file", broken)
+    assert persons.refresh() == Links({})
+    assert persons.refresh() == Links({})
+    assert sorted(message.split(" reason=")[0] for message in caplog.messages) == [
+        f"person file not read user={user}" for user in (B, C)
+    ]
+    monkeypatch.undo()
+    assert persons.refresh() == Links({B: A})
+    write(tmp_path, B, f"same-as: {C}\n")
+    monkeypatch.setattr(person_file, "open_file", broken)
+    assert persons.refresh() == Links({B: A}), "what it said last goes on"
+    (tmp_path / "users" / f"{B}.yaml").unlink()
+    assert persons.refresh() == Links({}), "but not when it is gone"
 
 
 def test_a_file_that_comes_with_its_old_date_is_read(tmp_path: Path) -> None:
