@@ -163,8 +163,15 @@ class Forgetting:
         """
         removed = Removed()
         async with self._alone(user) as ids:
-            for place, each in enumerate(ids, 1):
-                removed += await self._forget(each, keep, ids[place:])
+            async with self._closed_to(ids):
+                unsent = {each: await self._outbox.drop(each) for each in ids}
+                for place, each in enumerate(ids, 1):
+                    try:
+                        removed += await self._forget(each, keep, ids[place:], unsent[each])
+                    except (StoreError, sqlite3.Error):
+                        for left in ids[place - 1 :]:
+                            await self._take_up_again(left)
+                        raise
             if len(ids) > 1:
                 await self._records.ids_of(user)  # reads the links anew: who comes back is new, and alone
         log.info("forgotten user=%s conversations=%d messages=%d", user, removed.conversations, removed.messages)
@@ -194,15 +201,18 @@ class Forgetting:
                 del self._under_way[each]
             done.set()
 
-    async def _forget(self, user: str, keep: Stored | None, then: Sequence[str]) -> Removed:
-        async with self._lanes.closed_to(user), self._summaries.closed_to(user):
-            unsent = await self._outbox.drop(user)
-            try:
-                removed, waiting = await self._records.remove(user, keep, then)
-            except (StoreError, sqlite3.Error):
-                await self._take_up_again(user)
-                raise
-            self._states.forget(user)
+    @contextlib.asynccontextmanager
+    async def _closed_to(self, ids: Sequence[str]) -> AsyncIterator[None]:
+        """Nothing works for any account of a person: one would write what they share after it was removed."""
+        async with contextlib.AsyncExitStack() as closed:
+            for each in ids:
+                await closed.enter_async_context(self._lanes.closed_to(each))
+                await closed.enter_async_context(self._summaries.closed_to(each))
+            yield
+
+    async def _forget(self, user: str, keep: Stored | None, then: Sequence[str], unsent: Sequence[Stored]) -> Removed:
+        removed, waiting = await self._records.remove(user, keep, then)
+        self._states.forget(user)
         for stored in waiting:
             self._tell(stored.message, Failed(self._text("forgotten-waiting")))
         for stored in (*waiting, *unsent):

@@ -436,6 +436,57 @@ async def test_all_ids_of_a_person_are_marked_from_before_the_first_goes_until_a
     assert await bench.inbox.marks.all() == []
 
 
+async def test_no_account_of_a_person_works_until_the_last_is_gone(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A turn of the second would write into the profile they share after the first one's removal took it."""
+    one, two = message("甲"), message("乙", user="ou_2")
+    running = await bench.say(two)
+    await until(lambda: bench.running == ["乙"])
+    forget, seen = bench.memory.forget, []
+
+    async def both(self: Records, user: str) -> tuple[str, ...]:
+        return one.user, two.user
+
+    async def looks(user: str) -> Any:
+        bench.lanes.put(examine(running))
+        await asyncio.sleep(0)
+        seen.append((user, list(bench.running)))
+        return await forget(user)
+
+    monkeypatch.setattr(Records, "ids_of", both)
+    monkeypatch.setattr(bench.memory, "forget", looks)
+    await bench.forgetting.forget(one.user)
+    assert seen == [(one.user, []), (two.user, [])]
+
+
+async def test_after_a_failure_the_work_of_all_accounts_goes_on(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also of those whose turn had not come, and their answers that were on the way; each once."""
+    one, two = message("甲"), message("乙", user="ou_2")
+    bench.channel.hold = asyncio.Event()
+    answered = await bench.inbox.accept(message("已答", user="ou_2"), 100.0)
+    assert isinstance(answered, Stored)
+    await bench.inbox.finish(Group((answered,)), State.ANSWERED, ["一"], 100.0)
+    bench.outbox.put(answered.seq, answered, ["一"])
+    running = await bench.say(two)
+    await until(lambda: bench.running == ["乙"])
+    await bench.inbox.take(Group((running,)), two.lane.with_agent("a"), Route("a", By.DEFAULT, "默认"), 100.0)
+
+    async def both(self: Records, user: str) -> tuple[str, ...]:
+        return one.user, two.user
+
+    async def broken(user: str) -> Any:
+        raise StoreError("conversations/…")
+
+    monkeypatch.setattr(Records, "ids_of", both)
+    monkeypatch.setattr(bench.memory, "forget", broken)
+    with pytest.raises(StoreError):
+        await bench.forgetting.forget(one.user)
+    bench.gate.set()
+    bench.channel.hold.set()
+    await until(lambda: bench.handled == ["乙"] and bench.channel.sent == ["一"] and len(bench.lanes) == 0)
+
+
 async def test_a_failure_leaves_no_mark_and_where_it_must_nothing_is_accepted_meanwhile(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
