@@ -73,7 +73,7 @@ class Metrics:
         self._drops = _counter(registry, "window_drops", "Turns left out of windows", "stage")
         self._tokens = _counter(registry, "model_tokens", "Tokens as the models' servers counted them", "model", "of")
         self._errors = _counter(registry, "model_errors", "Requests a model did not answer", "model", "error")
-        self._tools = _counter(registry, "tool_calls", "Tool calls", "tool", "outcome")
+        self._tools = _counter(registry, "tool_calls", "Tool calls; those of an MCP server together", "tool", "outcome")
         self._window = _histogram(registry, "window_tokens", "Estimated tokens of the window", _TOKENS)
         self._model = _histogram(registry, "model_seconds", "From a request to its whole answer", _SECONDS, "model")
         self._first = _histogram(
