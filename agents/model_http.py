@@ -11,6 +11,9 @@ from urllib.request import getproxies, proxy_bypass
 import aiohttp
 import httpx2
 
+MOST_BYTES = 8 << 20
+"""The most that is read of one answer; reading more raises ValueError."""
+
 
 class ModelHttp(httpx2.AsyncClient):
     """What the SDK needs of its client. Proxies are those of the environment. Raises aiohttp.ClientError.
@@ -63,10 +66,11 @@ class ModelHttp(httpx2.AsyncClient):
 
     def _proxy(self, url: httpx2.URL) -> str | None:
         """The environment's proxy for this address (``HTTPS_PROXY``, ``NO_PROXY`` …), looked up once."""
-        place = f"{url.scheme}://{url.host}"
+        place = f"{url.scheme}://{url.netloc.decode()}"
         if place not in self._proxies:
-            bypassed = bool(proxy_bypass(url.host))
-            self._proxies[place] = None if bypassed else getproxies().get(url.scheme)
+            known = getproxies()
+            proxy = None if proxy_bypass(url.netloc.decode()) else known.get(url.scheme) or known.get("all")
+            self._proxies[place] = f"http://{proxy}" if proxy and "://" not in proxy else proxy
         return self._proxies[place]
 
     async def aclose(self) -> None:
@@ -84,8 +88,16 @@ class _Body(httpx2.AsyncByteStream):
         self._response = response
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        async for piece in self._response.content.iter_any():
-            yield piece
+        left = MOST_BYTES
+        try:
+            async for piece in self._response.content.iter_any():
+                left -= len(piece)
+                if left < 0:
+                    raise ValueError(f"more than {MOST_BYTES >> 20} MiB")
+                yield piece
+        except BaseException:
+            self._response.close()
+            raise
 
     async def aclose(self) -> None:
         self._response.release()

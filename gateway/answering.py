@@ -2,28 +2,31 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
 from agents.agent import Agent
 from agents.model import Completion, ContextTooLong, ModelRequest
 from agents.prompt import compose
-from agents.tool_loop import Round, ToolLoop
+from agents.tool_loop import Round, ToolLoop, spec_tokens
 from channels.message import Delta, Progress, Usage
 from gateway.inbox import Group
+from gateway.metered_model import MeteredModel
 from gateway.room import Room, room_of
 from gateway.router import LaneState
 from gateway.snapshot import Snapshot
+from gateway.token_use import Meter
 from gateway.tool_calls import Desk, rounds_of, turns_of
 from gateway.trace import Kind, Note, untraced
 from gateway.trace_store import Asked
 from gateway.traced_model import TracedModel
 from memory.context import ContextSettings
 from memory.conversation import ConversationId, Role, Turn
+from memory.errors import StoreError
 from memory.memory import Ahead, Memory
 from memory.speaker import voiced
-from memory.tokens import message_tokens
+from memory.tokens import call_tokens, message_tokens
 from memory.window import Window, WindowSettings
 
 log = logging.getLogger("sanqiao.answering")
@@ -35,15 +38,11 @@ class QuestionTooLong(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What is sent: its text ("" when stopped before the first word), the tokens it cost, whether it was stopped.
-
-    `usage` is what the model's server told; `spent` the same, or an estimate, or None where no model was asked.
-    """
+    """What is sent: its text ("" when stopped before the first word), the tokens the model's server told, if it was stopped."""
 
     text: str
     usage: Usage | None = None
     stopped: bool = False
-    spent: Usage | None = None
     roomy: bool = False
     """Whether all that was said, this answer too, has plenty of room in the next window: no summary can be due."""
 
@@ -127,20 +126,20 @@ class Answering:
         self._clock = clock
         self._note = note
 
-    async def answer(self, question: Question, tell: Callable[[Progress], None], stopper: Stopper) -> Answer:
-        """Stores the question, asks, stores the answer.
+    async def answer(
+        self, question: Question, tell: Callable[[Progress], None], stopper: Stopper, meter: Meter
+    ) -> Answer:
+        """Stores the question, asks, stores the answer; what that takes is counted in `meter`, also when it fails.
 
         A question that is run again after a restart and has its answer in the file is not asked again; the tool calls
         in the file are taken as they are. Text beside tool calls is told and kept in the file, but is no part of the
         answer. Raises ModelError, QuestionTooLong, StoreError.
         """
-        earlier: list[Turn] = []
+        earlier, found = list[Turn](), list[Turn]()
         if question.group.rerun:
             earlier = await self._memory.answer_to(question.conversation, question.turn.id)
-            texts = [turn for turn in earlier if turn.role is Role.ASSISTANT and not (turn.tool_calls or turn.removed)]
-            if texts:
-                return Answer(texts[0].text, stopped=texts[0].stopped)
-        ahead = await self._memory.ask(question.conversation, question.turn)
+            found = [turn for turn in earlier if turn.role is Role.ASSISTANT and not (turn.tool_calls or turn.removed)]
+        ahead = Ahead() if found else await self._memory.ask(question.conversation, question.turn)
         said: list[str] = []
 
         def on_text(piece: str) -> None:
@@ -151,8 +150,6 @@ class Answering:
             said.clear()
             await self._remember_round(question, number, round_)
 
-        note = partial(self._note, question.group.newest.message)
-        client = TracedModel(question.snapshot.model(question.agent), note)
         room = await room_of(
             question.snapshot,
             question.agent,
@@ -161,24 +158,43 @@ class Answering:
             self._memory,
             known=ahead.profile,
         )
+        if earlier:
+            await self._count_earlier(question, room, earlier, meter)
+        if found:
+            return Answer(found[0].text, stopped=found[0].stopped)
+        note = partial(self._note, question.group.newest.message)
+        client = MeteredModel(TracedModel(question.snapshot.model(question.agent), note), meter)
         context = self._desk.context(question.conversation, question.snapshot, question.turn)
         loop = ToolLoop(client, room.tools, context, keep, rounds=rounds_of(earlier), ran=partial(_noted_tool, note))
         completion, window = await self._ask(question, room, loop, on_text, stopper, ahead=ahead)
         text = completion.text if completion else "".join(said)
         if completion or text.strip():
             await self._memory.remember(question.conversation, [self._answer_turn(question, text, completion)])
-        estimate = _estimated(window, room, len(loop.rounds) + 1, text)
         if completion is None:
-            return Answer(text if text.strip() else "", stopped=True, spent=estimate)
+            return Answer(text if text.strip() else "", stopped=True)
         told = completion.usage
         usage = Usage(told.prompt_tokens, told.completion_tokens) if told else None
         context_settings = question.snapshot.context(question.agent, question.entry)
         return Answer(
             text,
             usage,
-            spent=usage or estimate,
             roomy=not loop.rounds and _is_roomy(window, context_settings, room.tokens, message_tokens(text)),
         )
+
+    async def _count_earlier(self, question: Question, room: Room, earlier: Sequence[Turn], meter: Meter) -> None:
+        """Counts, by estimate, what the turns took that are in the file, but with which the process did not come to an end."""
+        asked = message_tokens(room.system) + message_tokens(question.turn.text) + spec_tokens(room.tools)
+        settings = question.snapshot.context(question.agent, question.entry).window
+        try:
+            window = await self._window(question, settings, room, room.tokens, Ahead())
+            asked += window.tokens + window.summary_tokens
+        except (QuestionTooLong, StoreError) as error:  # what is there is worth more than its count
+            log.warning("counted without its window conversation=%s reason=%s", question.conversation, error)
+        for turn in earlier:
+            tokens = message_tokens(turn.text) + sum(map(call_tokens, turn.tool_calls))
+            if turn.role is Role.ASSISTANT:
+                meter.add(asked, tokens)
+            asked += tokens
 
     async def _ask(
         self,
@@ -204,7 +220,7 @@ class Answering:
         # Half of what was sent: half of a budget that was not used up would send the same again.
         sent = window.tokens + window.question_tokens + window.summary_tokens
         settings = settings.model_copy(update={"max_tokens": max(window.tokens // 2, 200), "keep_recent": 1})
-        window = await self._window(question, settings, room, max(sent // 2, window.question_tokens), ahead)
+        window = await self._window(question, settings, room, max(sent // 2, window.question_tokens), Ahead())
         call = loop.run(self._request(question, window, room, history, settings), on_text)
         return await stopper.run(asyncio.create_task(call)), window
 
@@ -255,12 +271,6 @@ class Answering:
             model=completion.model if completion else None,
             stopped=completion is None,
         )
-
-
-def _estimated(window: Window, room: Room, requests: int, text: str) -> Usage:
-    """About what an answer took whose model's server told nothing, or that was stopped."""
-    asked = window.tokens + window.question_tokens + window.summary_tokens + message_tokens(room.system)
-    return Usage(asked * requests, message_tokens(text))
 
 
 def _noted_tool(note: Callable[..., None], name: str, outcome: str, chars: int, seconds: float) -> None:

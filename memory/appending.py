@@ -168,13 +168,14 @@ class Appender:
         self._states: OrderedDict[ConversationId, _State] = OrderedDict()
         self._guard = threading.Lock()
 
-    def append(self, conversation: ConversationId, turns: Sequence[Turn]) -> list[Turn]:
+    def append(self, conversation: ConversationId, turns: Sequence[Turn], *, wait: bool = True) -> list[Turn]:
         """Appends in one write; returns the turns written, with ordinal and epoch.
 
-        Raises StoreError; then the file is as it was.
+        Raises StoreError; then the file is as it was. Without `wait` it is StoreBusy at once where another process has
+        the file.
         """
         subject = path_of(conversation)
-        deadline = time.monotonic() + LOCK_WAIT
+        deadline = time.monotonic() + (LOCK_WAIT if wait else 0)
         with typed_errors(subject):
             written = self._append_to_known(conversation, turns)
             if written is not None:
@@ -283,15 +284,16 @@ class Appender:
             fresh = numbered(turns, state.n, state.epoch, state.ids)
             if not fresh:
                 return []
+            data = as_bytes(fresh)
             try:
-                _write_once(fd, as_bytes(fresh), state.stamp[1], sync=self._sync)
+                _write_once(fd, data, state.stamp[1], sync=self._sync)
             except OSError:
                 self._forget(conversation)
                 raise
             found = os.stat(path, follow_symlinks=False)
             if (found.st_ino, found.st_dev) != (state.stamp[0], state.stamp[3]):
                 return None  # replaced at this very moment: appended to the new file too
-            self._remember(conversation, stamp_of(found), state, fresh)
+            self._remember(conversation, stamp_of(found), state, fresh, len(data))
             return fresh
         except (BlockingIOError, FileNotFoundError):
             return None
@@ -302,8 +304,9 @@ class Appender:
         fresh = numbered(turns, state.n, state.epoch, state.ids)
         if not fresh:
             return []
-        self._write(file, as_bytes(fresh))
-        self._remember(file.conversation, file.stamp, state, fresh)
+        data = as_bytes(fresh)
+        self._write(file, data)
+        self._remember(file.conversation, file.stamp, state, fresh, len(data))
         return fresh
 
     def _write(self, file: OpenFile, data: bytes) -> None:
@@ -315,8 +318,13 @@ class Appender:
 
     # ---- what is known of a file's end
 
-    def _remember(self, conversation: ConversationId, stamp: Stamp, before: _State, fresh: Sequence[Turn]) -> None:
-        """The file has this stamp now that `fresh` was appended to it."""
+    def _remember(
+        self, conversation: ConversationId, stamp: Stamp, before: _State, fresh: Sequence[Turn], size: int
+    ) -> None:
+        """The file has this stamp now that `fresh`, of `size` bytes, was appended to it."""
+        if stamp[1] != before.stamp[1] + size:  # somebody who takes no lock wrote at the same moment
+            self._forget(conversation)
+            return
         ids = (*before.ids, *(name for turn in fresh for name in (*turn.ids, turn.id)))[-KNOWN_IDS:]
         self._keep_state(conversation, _State(stamp, fresh[-1].n, fresh[-1].epoch, ids))
         self._recent.appended(conversation, before.stamp, stamp, fresh)

@@ -22,6 +22,10 @@ def question_name(conversation: ConversationId, question: str) -> str:
     return f"{conversation} {question}"
 
 
+class Held(Exception):
+    """Another writer has the folder at this moment."""
+
+
 class Generations:
     """Counts forgettings, of persons and of whatever else has a name; thread-safe.
 
@@ -58,17 +62,24 @@ class Generations:
         return self.passed(0, *{question_name(conversation, turn.to or turn.id) for turn in turns})
 
     @contextmanager
-    def alone(self, folder: str) -> Iterator[None]:
-        """Keeps all other writers out of the folders of a person (or shared group) meanwhile. Blocks."""
+    def alone(self, folder: str, *, wait: bool = True) -> Iterator[None]:
+        """Keeps all other writers out of the folders of a person (or shared group) meanwhile.
+
+        Blocks until it is so; raises Held instead unless it may `wait`.
+        """
         with self._guard:
             lock = self._locks.setdefault(folder, threading.Lock())
-        with lock:
+        if not lock.acquire(blocking=wait):
+            raise Held
+        try:
             yield
+        finally:
+            lock.release()
 
     @contextmanager
-    def writing(self, generation: int, folder: str, *names: str) -> Iterator[None]:
+    def writing(self, generation: int, folder: str, *names: str, wait: bool = True) -> Iterator[None]:
         """As `alone`, for a write asked for in that generation. Raises Forgotten if `folder` or a name was since."""
-        with self.alone(folder):
+        with self.alone(folder, wait=wait):
             if self.passed(generation, folder, *names):
                 raise Forgotten("资料已应要求删除，不再写入")
             yield

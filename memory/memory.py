@@ -42,6 +42,8 @@ class Ahead:
     kept: Kept | None = None
     versions: Newest = field(default_factory=Newest)
     profile: Profile | None = None
+    generation: int = 0
+    """When it was looked up (see memory.generations): what was forgotten since is in it."""
 
     def tail(self) -> Tail:
         """The newest turns, without a look at the file. Taking more than were kept raises NotKept."""
@@ -127,12 +129,14 @@ class Memory:
             await self.remember(conversation, [question])
             return Ahead()
         found: list[Ahead] = []
+        generation = self.generations.now()
 
         def look() -> None:
             kept, user = self._store.recent.get(conversation), conversation.lane.user
             if kept is not None and kept.turns and kept.turns[0].id == question.id:
                 with contextlib.suppress(StoreError):
-                    found.append(Ahead(kept, self._archive.newest(conversation), self.profiles.read(user)))
+                    newest = self._archive.newest(conversation)
+                    found.append(Ahead(kept, newest, self.profiles.read(user), generation))
 
         async def write(conversation: ConversationId, turns: Sequence[Turn], generation: int) -> list[Turn]:
             return await self._store.append(conversation, turns, generation, look)
@@ -164,7 +168,7 @@ class Memory:
         self.generations.forget(user)
         await self._backlog.forget(user)
         try:
-            erased = await self._store.run(lambda: self._eraser.erase(user))
+            erased = await self._store.run_long(lambda: self._eraser.erase(user))
         except StoreError:
             await self._out_of_mind(user, ())
             raise
@@ -181,7 +185,7 @@ class Memory:
         """
         self.generations.forget(question_name(conversation, question))
         await self._backlog.forget_turn(conversation, question)
-        struck = await self._store.run(partial(self._eraser.strike, conversation, question))
+        struck = await self._store.run_long(partial(self._eraser.strike, conversation, question))
         self._store.recent.drop(conversation)
         self._archive.clear()
         forget_items()
@@ -201,10 +205,10 @@ class Memory:
         found: list[Mended] = []
         if conversations:
             for conversation in conversations:
-                found += await self._store.run(partial(self._mender.mend, conversation))
+                found += await self._store.run_long(partial(self._mender.mend, conversation))
         else:
-            for user in await self._store.run(self._mender.users):
-                found += await self._store.run(partial(self._mender.mend_user, user))
+            for user in await self._store.run_long(self._mender.users):
+                found += await self._store.run_long(partial(self._mender.mend_user, user))
         await self._backlog.retry()
         return found
 
@@ -224,7 +228,8 @@ class Memory:
         with the summary of what is before it, if there is one and it leaves room for the question. `ahead` is what
         `ask` gave a moment ago.
         """
-        if ahead is not None and ahead.kept is not None:
+        names = (conversation.lane.user, str(conversation))
+        if ahead is not None and ahead.kept is not None and not self.generations.passed(ahead.generation, *names):
             with contextlib.suppress(NotKept):
                 return self._viewer.window(
                     conversation, settings, question, room, weigh, tails=ahead.tail, versions=ahead.versions.of_epoch

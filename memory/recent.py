@@ -14,6 +14,7 @@ MOST_TURNS = 256
 MOST_CONVERSATIONS = 4096
 MOST_CHARACTERS = 8 << 20
 """The bounds: turns kept of one conversation, conversations, and the characters of all their turns."""
+_OF_EACH = 400  # what a turn takes beside its text, in characters
 
 Stamp = tuple[int, int, int, int]
 """Inode, size, time of the last change (ns) and device: what a file is known by again."""
@@ -49,7 +50,7 @@ class Recent:
     def put(self, conversation: ConversationId, stamp: Stamp, turns: Sequence[Turn], *, whole: bool) -> None:
         """Keeps what was read of the file with this stamp, newest first."""
         turns, whole = tuple(turns[:MOST_TURNS]), whole and len(turns) <= MOST_TURNS
-        kept = Kept(stamp, turns, whole, sum(len(turn.text) for turn in turns))
+        kept = Kept(stamp, turns, whole, sum(map(_weight, turns)))
         with self._guard:
             self._drop(conversation)
             self._kept[conversation] = kept
@@ -81,6 +82,10 @@ class Recent:
     def _drop(self, conversation: ConversationId) -> None:
         kept = self._kept.pop(conversation, None)
         self._characters -= kept.characters if kept else 0
+
+
+def _weight(turn: Turn) -> int:
+    return len(turn.text) + sum(len(call.arguments) for call in turn.tool_calls) + _OF_EACH
 
 
 def _repeats(turn: Turn, older: Sequence[Turn]) -> bool:

@@ -13,9 +13,9 @@ from typing import TypeVar
 
 from memory.appending import FOLDER, Appender, path_of
 from memory.conversation import ConversationId, InvalidId, LaneKey, Role, Turn
-from memory.errors import StoreClosed, StoreError, typed_errors
+from memory.errors import StoreBusy, StoreClosed, StoreError, typed_errors
 from memory.folder import open_file, opened_folder
-from memory.generations import Forgotten, Generations
+from memory.generations import Forgotten, Generations, Held
 from memory.recent import Kept, Recent, RecentTail, stamp_of
 from memory.tail import Backwards, Tail, read_range, whole
 from memory.workers import Workers
@@ -25,6 +25,9 @@ log = logging.getLogger("sanqiao.memory")
 DURABILITIES = ("sync", "batch", "none")
 BATCH = 0.05
 """Seconds within which an append of durability ``batch`` is put on the disk."""
+
+LONG = 8
+"""Threads for what may take seconds: rewriting, reading whole files, waiting for another process."""
 
 _Result = TypeVar("_Result")
 
@@ -60,6 +63,8 @@ class ConversationStore:
         self.appender = Appender(workspace, sync=durability == "sync", recent=self.recent)
         self.generations = generations or Generations()
         self._workers = Workers(threads, "conversation-files")
+        self._long = Workers(LONG, "conversation-files-long")
+        self._appending: set[asyncio.Task[list[Turn]]] = set()
         self._locks: weakref.WeakValueDictionary[ConversationId, asyncio.Lock] = weakref.WeakValueDictionary()
         self._unsynced: set[ConversationId] = set()
         self._syncing: asyncio.Task[None] | None = None
@@ -71,8 +76,17 @@ class ConversationStore:
         Raises StoreClosed once the store is closed.
         """
         if self._closed:
-            raise StoreClosed(f"会话文件已关闭（{self._workspace}）；网关正在停止")
+            raise self._is_closed()
         return await self._workers.run(work)
+
+    async def run_long(self, work: Callable[[], _Result]) -> _Result:
+        """As `run`, for work that may take seconds: it keeps no message of others waiting."""
+        if self._closed:
+            raise self._is_closed()
+        return await self._long.run(work)
+
+    def _is_closed(self) -> StoreClosed:
+        return StoreClosed(f"会话文件已关闭（{self._workspace}）；网关正在停止")
 
     # ---- writing
 
@@ -95,13 +109,26 @@ class ConversationStore:
         """
         if not turns:
             return []
+        if self._closed:
+            raise self._is_closed()
         asked = self.generations.now() if generation is None else generation
-        lock = self._locks.setdefault(conversation, asyncio.Lock())
-        async with lock:
-            written = await self.run(lambda: self._append(conversation, turns, asked, behind))
+        task = asyncio.create_task(
+            self._append_in_turn(conversation, partial(self._append, conversation, turns, asked, behind))
+        )
+        self._appending.add(task)
+        task.add_done_callback(self._appending.discard)
+        written = await asyncio.shield(task)  # whoever gives up leaves the next one waiting for what is being written
         if self._unsynced and not self._closed and (self._syncing is None or self._syncing.done()):
             self._syncing = asyncio.create_task(self._sync_soon())
         return written
+
+    async def _append_in_turn(self, conversation: ConversationId, append: Callable[..., list[Turn]]) -> list[Turn]:
+        lock = self._locks.setdefault(conversation, asyncio.Lock())
+        async with lock:
+            try:
+                return await self._workers.run(partial(append, wait=False))
+            except (Held, StoreBusy):  # somebody else has the folder or the file
+                return await self._long.run(partial(append, wait=True))
 
     def _append(
         self,
@@ -109,12 +136,14 @@ class ConversationStore:
         turns: Sequence[Turn],
         generation: int,
         behind: Callable[[], None] | None,
+        *,
+        wait: bool,
     ) -> list[Turn]:
         speakers = {turn.user for turn in turns if turn.user}
-        with self.generations.writing(generation, conversation.lane.user, *speakers):
+        with self.generations.writing(generation, conversation.lane.user, *speakers, wait=wait):
             if self.generations.struck(conversation, turns):
                 raise Forgotten("这一轮已应要求删除，不再写入")
-            written = self.appender.append(conversation, turns)
+            written = self.appender.append(conversation, turns, wait=wait)
         if written and self._durability == "batch":
             self._unsynced.add(conversation)
         if behind is not None:
@@ -140,7 +169,10 @@ class ConversationStore:
         self._closed = True
         if self._syncing is not None:
             await self._syncing
+        if self._appending:
+            await asyncio.wait(self._appending)
         await asyncio.to_thread(self._workers.join)
+        await asyncio.to_thread(self._long.join)
         await asyncio.to_thread(self._sync_all)
 
     # ---- reading, in worker threads
@@ -196,7 +228,7 @@ class ConversationStore:
 
         Raises StoreError.
         """
-        return await self.run(lambda: self._history(conversation, before, limit))
+        return await self.run_long(lambda: self._history(conversation, before, limit))
 
     def _history(self, conversation: ConversationId, before: int | None, limit: int) -> list[Turn]:
         page: list[Turn] = []
@@ -260,10 +292,10 @@ class ConversationStore:
 
     async def scan(self) -> list[FileInfo]:
         """Every conversation file; one that cannot be read is left out and logged. Raises StoreError."""
-        users = await self.run(self._users)
+        users = await self.run_long(self._users)
         found: list[FileInfo] = []
         for user in users:
-            found.extend(await self.run(partial(self._infos, user)))
+            found.extend(await self.run_long(partial(self._infos, user)))
         return found
 
     def _users(self) -> list[str]:

@@ -1,10 +1,12 @@
 """The HTTP client below the SDK: proxies of the environment, and nothing left open."""
 
 import asyncio
+import contextlib
 
 import httpx2
 import pytest
 
+from agents import model_http
 from agents.model_http import ModelHttp
 from tests.platforms.model_server import ModelServer
 
@@ -56,3 +58,47 @@ async def test_what_is_compressed_is_read(monkeypatch: pytest.MonkeyPatch) -> No
     await client.aclose()
     server.close()
     await server.wait_closed()
+
+
+@pytest.mark.parametrize(
+    ("environment", "proxy"),
+    [
+        ({"HTTP_PROXY": "127.0.0.1:7890"}, "http://127.0.0.1:7890"),
+        ({"ALL_PROXY": "http://127.0.0.1:7891"}, "http://127.0.0.1:7891"),
+        ({"HTTPS_PROXY": "http://127.0.0.1:7892"}, None),
+        ({"ALL_PROXY": "http://127.0.0.1:7893", "NO_PROXY": "model.invalid:8000"}, None),
+        ({}, None),
+    ],
+)
+async def test_proxies_as_people_write_them(
+    monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], proxy: str | None
+) -> None:
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.lower(), raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    client = ModelHttp(connections=1)
+    assert client._proxy(httpx2.URL("http://model.invalid:8000/v1")) == proxy
+    await client.aclose()
+
+
+async def test_an_answer_without_end_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model_http, "MOST_BYTES", 100_000)
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\ndata: ")
+        with contextlib.suppress(ConnectionError):
+            while True:
+                writer.write(b"x" * 10_000)
+                await writer.drain()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    client = ModelHttp(connections=1)
+    address = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+    response = await client.send(client.build_request("POST", address, headers=[], content=b"{}"))
+    with pytest.raises(ValueError, match="more than"):
+        await response.aread()
+    await client.aclose()
+    server.close()

@@ -109,10 +109,10 @@ async def test_a_cancelled_append_in_its_thread_leaves_nothing(
     """The writer was cancelled, its thread was not; it writes before the erasing or never."""
     append, reached, go_on = memory._store.appender.append, threading.Event(), threading.Event()
 
-    def slow(where: ConversationId, turns: Sequence[Turn]) -> list[Turn]:
+    def slow(where: ConversationId, turns: Sequence[Turn], *, wait: bool) -> list[Turn]:
         reached.set()
         assert go_on.wait(5)
-        return append(where, turns)
+        return append(where, turns, wait=wait)
 
     monkeypatch.setattr(memory._store.appender, "append", slow)
     writing = asyncio.create_task(memory.remember(conversation(), [asked(1, "独角兽")]))

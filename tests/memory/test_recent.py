@@ -1,13 +1,17 @@
 """What is kept of a file is what a fresh reader sees, whatever was done to the file, by us or by others."""
 
+import asyncio
+import fcntl
 import os
 import tempfile
+import threading
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memory import recent
+from memory import appending, recent
 from memory.appending import Appender, path_of
 from memory.conversation import ConversationId, Role, Turn
 from memory.recent import Recent
@@ -139,3 +143,67 @@ def test_the_bounds(tmp_path: Path) -> None:
     assert some._characters == sum(each.characters for each in some._kept.values()) <= recent.MOST_CHARACTERS
     some.clear()
     assert (some._characters, some.get(ONE)) == (0, None)
+
+
+def test_what_somebody_wrote_at_the_same_moment_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An editor takes no lock: the stamp after our write is not that of what we know."""
+    store = ConversationStore(tmp_path, durability="none")
+    path, real = tmp_path / path_of(ONE), appending._write_once
+
+    def crossed(fd: int, data: bytes, size: int, *, sync: bool) -> None:
+        real(fd, data, size, sync=sync)
+        with path.open("ab") as file:
+            file.write("- user: 手写\n".encode())
+
+    for n in range(3):
+        if n:
+            monkeypatch.setattr(appending, "_write_once", crossed)
+        store.appender.append(ONE, [question(n)])
+        monkeypatch.undo()
+        assert kept(store) == fresh(tmp_path)
+    store.appender.append(ONE, [question(9)])
+    turns = store.full(ONE)
+    assert [turn.n for turn in turns] == list(range(len(turns))), "what was written by hand was adopted"
+
+
+async def test_a_file_or_folder_that_is_held_keeps_no_other_waiting(tmp_path: Path) -> None:
+    """Whatever is locked by another process, or being rewritten, waits in threads of its own; its own order stays."""
+    store = ConversationStore(tmp_path, durability="none")
+    others = [ConversationId.parse(f"uabcdefghijk{n}:web:b759cea3338c:0:general-agent") for n in (2, 3, 4)]
+    for each in (ONE, *others):
+        await store.append(each, [question(1)])
+    with (tmp_path / path_of(ONE)).open("rb") as file, store.generations.alone(others[0].lane.user):
+        fcntl.flock(file, fcntl.LOCK_EX)
+        waiting = [asyncio.create_task(store.append(each, [question(n)])) for each in (ONE, others[0]) for n in (2, 3)]
+        await asyncio.sleep(0.05)
+        for n in range(2, 5):
+            await asyncio.wait_for(store.append(others[1], [question(n)]), 1)
+            await asyncio.wait_for(store.append(others[2], [question(n)]), 1)
+        assert not any(task.done() for task in waiting)
+        fcntl.flock(file, fcntl.LOCK_UN)
+    await asyncio.gather(*waiting)
+    for each in (ONE, others[0]):
+        assert [turn.id for turn in await asyncio.to_thread(store.full, each)] == ["q1", "q2", "q3"]
+    await store.close()
+
+
+async def test_who_gives_up_lets_nobody_overtake_what_is_being_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, go_on, real = ConversationStore(tmp_path, durability="none"), threading.Event(), appending._write_once
+
+    def slow(fd: int, data: bytes, size: int, *, sync: bool) -> None:
+        assert go_on.wait(5)
+        real(fd, data, size, sync=sync)
+
+    await store.append(ONE, [question(1)])
+    monkeypatch.setattr(appending, "_write_once", slow)
+    first = asyncio.create_task(store.append(ONE, [question(2)]))
+    await asyncio.sleep(0.02)
+    first.cancel()
+    second = asyncio.create_task(store.append(ONE, [question(3)]))
+    await asyncio.sleep(0.02)
+    go_on.set()
+    await second
+    assert [turn.id for turn in await asyncio.to_thread(store.full, ONE)] == ["q1", "q2", "q3"]
+    await store.close()

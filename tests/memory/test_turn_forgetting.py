@@ -179,10 +179,10 @@ async def test_an_answer_that_waits_in_its_thread_leaves_nothing(
 ) -> None:
     append, reached, go_on = memory._store.appender.append, threading.Event(), threading.Event()
 
-    def slow(where: ConversationId, turns: Sequence[Turn]) -> list[Turn]:
+    def slow(where: ConversationId, turns: Sequence[Turn], *, wait: bool) -> list[Turn]:
         reached.set()
         assert go_on.wait(5)
-        return append(where, turns)
+        return append(where, turns, wait=wait)
 
     await memory.remember(WHERE, [asked(2, "独角兽")])
     monkeypatch.setattr(memory._store.appender, "append", slow)
@@ -231,7 +231,7 @@ async def test_what_waits_for_its_file_is_dropped(
     await memory.remember(WHERE, [asked(1, "凤凰")])
     append = memory._store.appender.append
 
-    def full(*_: object) -> list[Turn]:
+    def full(*_: object, wait: bool) -> list[Turn]:
         raise StoreFull("磁盘已满")
 
     monkeypatch.setattr(memory._store.appender, "append", full)
