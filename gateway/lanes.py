@@ -66,6 +66,7 @@ class _Lane:
     waiting: deque[Waiting] = field(default_factory=deque)
     reruns: deque[Group] = field(default_factory=deque)
     more_after: int | None = None  # seq after which further messages wait in the inbox alone
+    refilled: bool = False  # since the last fetch began, which may have read before
     busy: bool = False
     task: "asyncio.Task[None] | None" = None
     work: Work | None = None  # what is being handled
@@ -186,7 +187,7 @@ class Lanes:
     def refill(self, key: LaneKey) -> None:
         """Messages of this lane wait in the inbox alone (after a restart)."""
         lane = self._lane(key)
-        lane.more_after = 0
+        lane.more_after, lane.refilled = 0, True
         self._wake(key, lane)
 
     def __len__(self) -> int:
@@ -320,9 +321,10 @@ class Lanes:
 
     async def _fetch(self, key: LaneKey, lane: _Lane) -> None:
         """Takes from the inbox what did not fit into memory; until it is empty, `put` adds nothing out of order."""
-        after = lane.more_after or 0
+        after, lane.refilled = lane.more_after or 0, False
         stored = await self._inbox.waiting(str(key), after, _AT_HAND)
-        lane.more_after = stored[-1].seq if len(stored) == _AT_HAND else None
+        if not lane.refilled:
+            lane.more_after = stored[-1].seq if len(stored) == _AT_HAND else None
         for each in stored:
             held = self._held.get(each.message.user)
             if held is not None:

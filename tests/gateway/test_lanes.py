@@ -231,6 +231,31 @@ async def test_a_lane_survives_a_failing_inbox(inbox: Inbox, monkeypatch: pytest
         await until(lambda: len(bench.done) == 61)
 
 
+async def test_what_is_asked_for_while_a_fetch_is_under_way_is_fetched_too(
+    inbox: Inbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The fetch had read before the message was there; each is handled once all the same."""
+    fetch, has_read, go_on = inbox.waiting, asyncio.Event(), asyncio.Event()
+
+    async def slow(lane: str, after: int, limit: int) -> list[Stored]:
+        found = await fetch(lane, after, limit)
+        has_read.set()
+        await go_on.wait()
+        return found
+
+    monkeypatch.setattr(inbox, "waiting", slow)
+    async with asyncio.TaskGroup() as tasks:
+        bench = Bench(inbox, tasks, Merging(False, 0, 0))
+        await inbox.accept(message("一"), 0.0)
+        bench.lanes.refill(message().lane)
+        await has_read.wait()
+        await inbox.accept(message("二"), 0.0)
+        bench.lanes.refill(message().lane)
+        go_on.set()
+        await until(lambda: len(bench.lanes) == 0)
+    assert bench.done == [["一"], ["二"]]
+
+
 async def test_an_overtaking_command_that_fails_is_tried_again_alone(
     inbox: Inbox, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
