@@ -105,7 +105,6 @@ class App:
             clock=clock,
             listen=self._metrics.step,
         )
-        self._turns = TurnForgetting(self._memory, self._database, self._index, self._traces.forget_turn)
         self._shelf = InboxShelf(self._inbox, parts, self._memory, clock, self._traces.note)
         self._channels: dict[str, Channel] = {}
         self._outbox = Outbox(
@@ -133,6 +132,9 @@ class App:
             rng=self._rng,
             note=self._traces.note,
             forget_traces=self._traces.forget,
+        )
+        self._turns = TurnForgetting(
+            self._memory, self._database, self._index, self._traces.forget_turn, self._pipeline.drop_answers
         )
 
     # ---- life

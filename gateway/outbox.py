@@ -5,7 +5,7 @@ import logging
 import random
 import sqlite3
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
@@ -84,16 +84,23 @@ class Outbox:
 
     async def drop(self, user: str) -> list[Stored]:
         """Sends nothing more to a person of what is here now; returns the messages whose answers that concerns."""
+        return await self._drop(lambda each: each.stored.message.user == user)
+
+    async def drop_turns(self, turns: Collection[int]) -> list[Stored]:
+        """Sends nothing more of these turns' answers; returns the messages that concerns. Other answers go on."""
+        return await self._drop(lambda each: each.turn in turns)
+
+    async def _drop(self, concerns: Callable[[_Delivery], bool]) -> list[Stored]:
         dropped, ended = [], []
         for lane in self._lanes.values():
-            theirs = [each for each in lane.waiting if each.stored.message.user == user]
-            lane.waiting = deque(each for each in lane.waiting if each.stored.message.user != user)
-            if lane.current is not None and lane.current.stored.message.user == user:
-                theirs.append(lane.current)
+            gone = [each for each in lane.waiting if concerns(each)]
+            lane.waiting = deque(each for each in lane.waiting if not concerns(each))
+            if lane.current is not None and concerns(lane.current):
+                gone.append(lane.current)
                 if lane.task is not None:
                     lane.task.cancel()
                     ended.append(lane.task)
-            dropped += [each.stored for each in theirs]
+            dropped += [each.stored for each in gone]
         if ended:
             await asyncio.wait(ended, timeout=_CALL_SECONDS)
         for key, lane in list(self._lanes.items()):

@@ -3,7 +3,7 @@
 import logging
 import random
 import sqlite3
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from agents.model import ModelError
 from channels.channel import Channel
@@ -245,6 +245,9 @@ class Pipeline:
         """
         snapshot, message, now = self._snapshots.now(), group.newest.message, self._clock()
         lane = snapshot.known(await self._states.get(message.lane))
+        if group.rerun and group.conversation is None:  # tried again in this process: what was frozen is in the inbox
+            taken = await self._inbox.taken()
+            group = next((each for each in taken if each.turn == group.turn), group)
         if group.route and group.conversation and group.route.agent in snapshot.agents:
             route, conversation = group.route, group.conversation
             agent = snapshot.agents.get(route.agent)
@@ -339,6 +342,11 @@ class Pipeline:
                 channel.progress(stored.message, event)
         except Exception as error:  # border of one channel: what is shown is never worth an answer
             log_failure(log, f"progress failed entry={stored.message.entry}", error)
+
+    async def drop_answers(self, turns: Collection[int]) -> None:
+        """Sends nothing more of these turns' answers; who waits for one is told that nothing comes."""
+        for stored in await self._outbox.drop_turns(turns):
+            self._tell_one(stored, Silent())
 
     def stop_answer(self, lane: LaneKey) -> bool:
         """Stops the answer that is being made in this lane; False when there is none."""

@@ -2,7 +2,7 @@
 
 import logging
 import sqlite3
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from gateway.conversation_index import ConversationIndex
@@ -18,6 +18,9 @@ ForgetTurnTraces = Callable[[ConversationId, Sequence[str], int], Awaitable[int]
 
 Raises sqlite3.Error.
 """
+
+DropAnswers = Callable[[Collection[int]], Awaitable[object]]
+"""Sends nothing more of the answers of these turns (their numbers in the inbox), whose texts are in memory, too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,12 +52,18 @@ class TurnForgetting:
     """Forgets single questions while the gateway runs; an answer that is being made to one is never kept."""
 
     def __init__(
-        self, memory: Memory, database: Database, index: ConversationIndex, forget_traces: ForgetTurnTraces
+        self,
+        memory: Memory,
+        database: Database,
+        index: ConversationIndex,
+        forget_traces: ForgetTurnTraces,
+        drop_answers: DropAnswers,
     ) -> None:
         self._memory = memory
         self._database = database
         self._index = index
         self._forget_traces = forget_traces
+        self._drop_answers = drop_answers
 
     async def forget(self, conversation: ConversationId, question: str) -> ForgottenTurn | None:
         """Removes a question and what answers it; None where no such question stands in the conversation.
@@ -86,18 +95,24 @@ class TurnForgetting:
     async def _forget_records(self, conversation: ConversationId, asked: Turn) -> None:
         ids = tuple(dict.fromkeys((asked.id, *asked.ids)))
         await self._forget_traces(conversation, ids, asked.n)
-        await self._database.run(lambda db: _blank(db, conversation.lane, ids))
+        turns = await self._database.run(lambda db: _blank(db, conversation.lane, ids))
+        if turns:
+            await self._drop_answers(turns)
 
 
-def _blank(db: sqlite3.Connection, lane: LaneKey, ids: Sequence[str]) -> None:
-    """Takes the texts out of these messages and of the parts that answer them; their ids are still known as repeats."""
+def _blank(db: sqlite3.Connection, lane: LaneKey, ids: Sequence[str]) -> Collection[int]:
+    """Takes the texts out of these messages and of the parts that answer them; their ids are still known as repeats.
+
+    Returns the numbers of their turns.
+    """
     marks = ", ".join("?" * len(ids))
     rows = db.execute(
         f"SELECT seq, turn FROM messages WHERE channel = ? AND lane = ? AND id IN ({marks})",
         (lane.channel, str(lane), *ids),
     ).fetchall()
     if not rows:
-        return
+        return ()
+    turns = {row["turn"] for row in rows if row["turn"] is not None}
     db.executemany(
         "UPDATE messages SET message = '',"
         " state = iif(state IN ('accepted', 'taken', 'answered'), 'forgotten', state) WHERE seq = ?",
@@ -105,6 +120,7 @@ def _blank(db: sqlite3.Connection, lane: LaneKey, ids: Sequence[str]) -> None:
     )
     db.executemany(
         "UPDATE parts SET text = '', state = iif(state IN ('waiting', 'shelved'), 'dropped', state) WHERE turn = ?",
-        {(row["turn"],) for row in rows},
+        [(turn,) for turn in turns],
     )
     mark_unclean(db)
+    return turns

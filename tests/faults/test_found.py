@@ -16,6 +16,7 @@ from channels.access_token import AccessToken, Grant, TokenUnavailable
 from channels.wechat.exchange import Person
 from channels.wechat.reply import Words, compose
 from gateway import lanes
+from gateway.router import By, Route
 from gateway.texts import Texts
 from memory.conversation import LaneKey, Role
 from tests.platforms.feishu_server import FakeFeishu
@@ -40,6 +41,30 @@ async def test_an_answer_that_could_not_be_recorded_is_sent_later_and_no_failure
         assert await gateway.feishu_says("在吗") == "答复：在吗"
         assert len(model.requests) == 1
         assert await gateway.said() == [("user", "在吗"), ("assistant", "答复：在吗")]
+
+
+async def test_a_turn_tried_again_stays_with_the_agent_it_was_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though whoever chooses would choose another one now: the question stands in one file."""
+    monkeypatch.setattr(lanes, "_FIRST_PAUSE", 0.05)
+    async with ModelServer() as model, FakeFeishu() as feishu, Inside(tmp_path, model, feishu=feishu) as gateway:
+        finish, refusals = gateway.app._inbox.finish, [sqlite3.OperationalError("database or disk is full")]
+        chosen = ["job-recommend-agent", "general-agent"]
+
+        async def full_once(*given: Any, **named: Any) -> None:
+            if refusals:
+                raise refusals.pop()
+            await finish(*given, **named)
+
+        async def route(*given: Any) -> Route:
+            return Route(chosen.pop(0), By.CLASSIFIER, "模型分类")
+
+        monkeypatch.setattr(gateway.app._inbox, "finish", full_once)
+        monkeypatch.setattr(gateway.app._pipeline._routing, "route", route)
+        assert await gateway.feishu_says("在吗") == "答复：在吗"
+        assert await gateway.said() == [("user", "在吗"), ("assistant", "答复：在吗")]
+        assert (len(model.requests), chosen) == (1, ["general-agent"])
 
 
 @pytest.mark.parametrize("charset", ["utf-8", "hologram", "base64", "undefined", "idna", "utf-16"])

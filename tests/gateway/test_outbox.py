@@ -164,6 +164,20 @@ async def test_a_call_that_is_cut_where_repeats_show_is_repeated_once(inbox: Inb
     assert await bench.state(stored) == State.DELIVERED
 
 
+async def test_an_answer_that_is_dropped_goes_out_no_more_but_its_neighbours_do(inbox: Inbox) -> None:
+    async with asyncio.TaskGroup() as tasks:
+        bench = Bench(inbox, tasks)
+        bench.platform.hold = asyncio.Event()
+        current, after, waits, last = [await bench.answer([text]) for text in ("一", "二", "三", "四")]
+        await until(lambda: len(bench.platform.tried) == 1)
+        assert await bench.outbox.drop_turns({current.seq, waits.seq}) == [waits, current]
+        bench.platform.hold.set()
+        await until(lambda: bench.platform.sent == ["二", "四"])
+        await bench.outbox.drain(5)
+    assert await bench.state(after) == await bench.state(last) == State.DELIVERED
+    assert await bench.state(current) == await bench.state(waits) == State.ANSWERED, "what they are is not its affair"
+
+
 async def test_one_slow_chat_holds_up_no_other(inbox: Inbox) -> None:
     async with asyncio.TaskGroup() as tasks:
         bench = Bench(inbox, tasks)

@@ -145,6 +145,8 @@ async def test_an_answer_that_waits_to_be_sent_leaves_no_text(
     assert status == 200
     assert await left(gateway, SECRET) == []
     feishu.faults.clear()
+    assert await gateway.feishu_says("你好") == "答复：你好", "the platform is up again"
+    assert not [text for text in texts(feishu) if SECRET in text]
 
 
 async def test_nobody_forgets_without_login_or_from_elsewhere(gateway: Inside) -> None:
