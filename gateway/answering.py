@@ -182,7 +182,7 @@ class Answering:
         )
 
     async def _count_earlier(self, question: Question, room: Room, earlier: Sequence[Turn], meter: Meter) -> None:
-        """Counts, by estimate, what the turns took that are in the file, but with which the process did not come to an end."""
+        """Counts, by estimate, what these turns took: they are in the file, but their count was lost before it was recorded."""
         asked = message_tokens(room.system) + message_tokens(question.turn.text) + spec_tokens(room.tools)
         settings = question.snapshot.context(question.agent, question.entry).window
         try:

@@ -32,7 +32,7 @@ from gateway.renamed import conversation_with
 from gateway.router import LaneState
 from gateway.snapshot import Snapshots
 from gateway.summaries import Occasion, Summaries
-from gateway.token_use import Spent
+from gateway.token_use import Meter
 from gateway.tool_calls import Desk
 from gateway.trace import CHANNEL_OFF, Fact, Kind, Note, follow, id_of, untraced
 from memory.conversation import LaneKey
@@ -219,22 +219,23 @@ class Pipeline:
             self._note(older.message, Kind.JOINED, into=group.newest.message.id, trace=id_of(group.newest.message))
         self._tell(group, Routed(question.agent.name, question.reason))
         self._index.touch(question.conversation, question.entry)
+        meter = Meter()
         try:
-            answer = await self._answering.answer(question, lambda event: self._tell(group, event), stopper)
+            answer = await self._answering.answer(question, lambda event: self._tell(group, event), stopper, meter)
         except ModelError as error:
             log.warning(
                 "no answer conversation=%s error=%s reason=%s", question.conversation, type(error).__name__, error
             )
-            await self._fail(group, error.text, error=type(error).__name__, reason=str(error))
+            await self._fail(group, error.text, meter, error=type(error).__name__, reason=str(error))
         except QuestionTooLong:
-            await self._fail(group, "too-long", error="QuestionTooLong")
+            await self._fail(group, "too-long", meter, error="QuestionTooLong")
         except Forgotten:  # this question was, while it was being answered
-            await self._fail(group, "stopped", error="Forgotten")
+            await self._fail(group, "stopped", meter, error="Forgotten")
         except StoreError as error:
             log.error("not stored conversation=%s reason=%s", question.conversation, error)
-            await self._fail(group, "failed", error=type(error).__name__, reason=str(error))
+            await self._fail(group, "failed", meter, error=type(error).__name__, reason=str(error))
         else:
-            await self._deliver(question, answer)
+            await self._deliver(question, answer, meter)
         finally:
             self._index.touch(question.conversation, question.entry)
 
@@ -274,28 +275,24 @@ class Pipeline:
             return None
         return Question(group, conversation, agent, turn, snapshot, route.reason, lane)
 
-    async def _deliver(self, question: Question, answer: Answer) -> None:
+    async def _deliver(self, question: Question, answer: Answer, meter: Meter) -> None:
         group, lane = question.group, question.lane
         if not lane.pinned or lane.agent == question.agent.name:  # one message to another agent unpins nothing
             lane = LaneState(question.agent.name, self._clock(), lane.pinned)
         text = answer.text or question.snapshot.texts.get("stopped")
         answered = Answered(text, question.conversation, answer.usage)
         self._note(group.newest.message, Kind.ANSWERED, chars=len(answer.text), stopped=answer.stopped)
-        spent = None
-        if answer.spent:
-            day = question.snapshot.day(self._clock())
-            spent = Spent(group.newest.message.user, day, answer.spent.prompt_tokens, answer.spent.completion_tokens)
-        await self._finish(group, State.ANSWERED, answer.text, answered, lane, spent=spent)
+        await self._finish(group, State.ANSWERED, answer.text, answered, lane, meter=meter)
         if answer.roomy:
             return
         snapshot, speaker = question.snapshot, question.turn.name
         self._summaries.after(Occasion(question.conversation, question.agent, question.entry, speaker, snapshot))
 
-    async def _fail(self, group: Group, name: str, **facts: Fact) -> None:
+    async def _fail(self, group: Group, name: str, meter: Meter | None = None, **facts: Fact) -> None:
         """The user is shown a short text; it is never stored as an answer. `facts` say why, for the trace."""
         text = self._snapshots.now().texts.get(name)
         self._note(group.newest.message, Kind.FAILED, text=name, **facts)
-        await self._finish(group, State.FAILED, text, Failed(text))
+        await self._finish(group, State.FAILED, text, Failed(text), meter=meter)
 
     # ---- out
 
@@ -307,12 +304,14 @@ class Pipeline:
         event: Progress,
         lane: LaneState | None = None,
         *,
-        spent: Spent | None = None,
+        meter: Meter | None = None,
     ) -> None:
         """Records the answer with its parts in one step, tells the channel, hands the parts to the outbox."""
         stored = group.newest
         parts = self._parts(stored.message.entry, text)
-        await self._inbox.finish(group, state, parts, self._clock(), lane, spent=spent)
+        now = self._clock()
+        spent = meter.spent(stored.message.user, self._snapshots.now().day(now)) if meter else None
+        await self._inbox.finish(group, state, parts, now, lane, spent=spent)
         if lane is not None:
             self._states.keep(stored.message.lane, lane)
         self._tell(group, event)

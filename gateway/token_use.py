@@ -21,12 +21,29 @@ _KEPT = timedelta(days=31)
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What one answer took, as the model's server counted it, or by estimate where it told nothing."""
+    """What one answer took, or the attempt at one, as the model's server counted it, or by estimate where it told nothing."""
 
     user: str
     day: str
     prompt: int
     completion: int
+
+
+@dataclass(slots=True)
+class Meter:
+    """What one answer has taken so far, whatever becomes of it."""
+
+    prompt: int = 0
+    completion: int = 0
+
+    def add(self, prompt: int, completion: int) -> None:
+        """Counts one request and what was answered."""
+        self.prompt += prompt
+        self.completion += completion
+
+    def spent(self, user: str, day: str) -> Spent | None:
+        """All of it as this person's of that day; None where nothing was taken."""
+        return Spent(user, day, self.prompt, self.completion) if self.prompt or self.completion else None
 
 
 def add(db: sqlite3.Connection, spent: Spent) -> None:

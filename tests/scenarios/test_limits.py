@@ -1,21 +1,29 @@
 """Who is answered, how often, and how much one may write."""
 
 import asyncio
+import sqlite3
 from datetime import datetime
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pytest
 
+from gateway import lanes
+from gateway.inbox import Inbox
+from memory.errors import StoreFull
+from memory.memory import Memory
 from tests.platforms.feishu_server import FakeFeishu, mention
-from tests.platforms.model_server import Chunks, ModelServer, delta
+from tests.platforms.model_server import Chunks, ModelServer, Raw, delta
 from tests.scenarios.gateway import Clock, Inside, asked, held, shown, texts
+from tests.scenarios.test_tools import call
 from tests.waiting import until
 
 NO_RIGHT = "抱歉，你还没有使用权限，请联系管理员。"
 TOO_FAST = "发送得太快了，请稍等一分钟再试。"
 TOO_LONG = "这条内容太长了，请缩短或分几次发送。"
 USED_UP = "你今天的用量已经用完，请明天再来。"
+REFUSED = Raw('{"error": {"message": "no"}}', "application/json", 401)
+LOOKS_UP = {"general-agent": {"tools": ["read_profile"]}}
 EMPTY = "没有收到文字内容，请把问题写给我。"
 
 
@@ -154,6 +162,69 @@ async def test_an_answer_that_is_stopped_counts(tmp_path: Path, model: ModelServ
         await gateway.chat("u", "/stop")
         await asking
         assert (await gateway.chat("u", "再来")).error == USED_UP
+
+
+async def test_rounds_of_tools_count_when_the_model_fails_after_them(tmp_path: Path, model: ModelServer) -> None:
+    async with Inside(tmp_path, model, {"limits": {"tokens-per-day": 15}}, LOOKS_UP) as gateway:
+        model.answer = lambda messages: call("read_profile", {}) if messages[-1]["role"] == "user" else REFUSED
+        assert (await gateway.chat("u", "我是谁")).error not in (None, USED_UP)
+        assert len(model.requests) == 2
+        assert (await gateway.chat("u", "再来")).error == USED_UP
+        assert (await gateway.chat("v", "我没超")).error != USED_UP
+
+
+async def test_a_request_that_was_refused_counts_nothing(tmp_path: Path, model: ModelServer) -> None:
+    async with Inside(tmp_path, model, {"limits": {"tokens-per-day": 1}}) as gateway:
+        model.answers = [REFUSED]
+        assert (await gateway.chat("u", "你好呀")).error
+        assert (await gateway.chat("u", "再来")).text == "答复：再来"
+
+
+async def test_an_answer_that_cannot_be_stored_counts(
+    tmp_path: Path, model: ModelServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def full(*_: object) -> None:
+        raise StoreFull("满了")
+
+    async with Inside(tmp_path, model, {"limits": {"tokens-per-day": 15}}) as gateway:
+        monkeypatch.setattr(Memory, "remember", full)
+        assert (await gateway.chat("u", "你好呀")).error not in (None, USED_UP)
+        monkeypatch.undo()
+        assert (await gateway.chat("u", "再来")).error == USED_UP
+
+
+async def test_an_answer_that_is_found_in_the_file_counts_by_estimate(
+    tmp_path: Path, model: ModelServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with Inside(tmp_path, model, {"limits": {"tokens-per-day": 100}}) as gateway:
+        assert (await gateway.chat("u", "一" * 60)).text, "15 tokens, as the server tells"
+        _not_recorded_once(monkeypatch)
+        assert (await gateway.chat("u", "两条")).text == "答复：两条"
+        assert len(model.requests) == 2, "it was not asked again"
+        assert (await gateway.chat("u", "三条")).error == USED_UP, "what was said before is in the estimate"
+
+
+async def test_rounds_of_tools_that_are_found_in_the_file_count_by_estimate(
+    tmp_path: Path, model: ModelServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with Inside(tmp_path, model, {"limits": {"tokens-per-day": 100}}, LOOKS_UP) as gateway:
+        model.answers = [call("read_profile", {}), REFUSED, "你是张三"]
+        _not_recorded_once(monkeypatch)
+        assert (await gateway.chat("u", "我是谁" * 20)).text == "你是张三"
+        assert len(model.requests) == 3
+        assert (await gateway.chat("u", "再来")).error == USED_UP
+
+
+def _not_recorded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next answer is in its file, but not in the database: it is run again, as after a kill."""
+    finish = Inbox.finish
+
+    async def locked(*_: object, **__: object) -> None:
+        monkeypatch.setattr(Inbox, "finish", finish)
+        raise sqlite3.OperationalError("database is locked")
+
+    monkeypatch.setattr(Inbox, "finish", locked)
+    monkeypatch.setattr(lanes, "_FIRST_PAUSE", 0.01)
 
 
 def _seconds_to_noon() -> float:
