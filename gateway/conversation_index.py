@@ -123,12 +123,15 @@ class ConversationIndex:
         channel: str | None = None,
         user: str | None = None,
         q: str | None = None,
+        direct: bool = False,
         before: str | None = None,
         limit: int = 50,
     ) -> ConversationPage:
-        """Conversations, newest first; `q` is part of an id. Raises BadCursor."""
+        """Conversations, newest first; `q` is part of an id, `direct` leaves groups out. Raises BadCursor."""
         await self.flush()
         where, values = _conditions(channel, user, q, before)
+        if direct:  # the fourth part of an id; no other part of one is a single digit
+            where += " AND id LIKE '%:0:%'"
         sql = f"SELECT * FROM conversations WHERE {where} ORDER BY last DESC, id DESC LIMIT ?"
 
         def work(db: sqlite3.Connection) -> list[ConversationItem]:

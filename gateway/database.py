@@ -46,6 +46,7 @@ class Database:
         self._started = threading.Event()
         self._failure: BaseException | None = None
         self._changes = 0
+        self._rewritten_at: int | None = None  # as many changes as there were when it was last written anew
         self.trouble = ""
         """Why nothing can be written at the moment (Chinese, for admins); "" while all is well."""
 
@@ -64,11 +65,14 @@ class Database:
         """Writes the file anew, so that what was deleted is in no byte of it or of its log; whether it did.
 
         ``secure_delete`` is not enough: SQLite leaves copies of rows where it moved them between pages. Takes about a
-        second for each 100 MiB. Another process that reads at this moment keeps the log, a full disk the file.
+        second for each 100 MiB, and nothing where nothing changed since: those who wait together share one. Another
+        process that reads at this moment keeps the log, a full disk the file.
         """
         return await self._do(self._written_anew, alone=True)
 
     def _written_anew(self, db: sqlite3.Connection) -> bool:
+        if self._rewritten_at == db.total_changes:
+            return True
         (pages,), (size,) = (db.execute(f"PRAGMA {name}").fetchone() for name in ("page_count", "page_size"))
         try:
             if pages * size > _MOST_REWRITTEN:
@@ -79,7 +83,9 @@ class Database:
             written = False
         else:
             written = True
-        return not db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0] and written
+        done = not db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0] and written
+        self._rewritten_at = db.total_changes if done else None
+        return done
 
     async def _do(self, work: Callable[[sqlite3.Connection], T], *, alone: bool) -> T:
         loop = asyncio.get_running_loop()

@@ -46,6 +46,7 @@ class Records:
         self._inbox = inbox
         self._index = index
         self._left_marked: set[str] = set()
+        self._bytes_left = True  # those before the start, perhaps
 
     async def ids_of(self, user: str) -> tuple[str, ...]:
         """All ids of the person with this one, which is the last: broken off, asking again for it finds the rest.
@@ -60,7 +61,8 @@ class Records:
         """Removes everything of one id but the message `keep`; also gives the messages that had no answer yet.
 
         A mark stands until nothing is left, of this id and those that are to be removed `then`: a process that ends in
-        the midst finishes at its next start. Raises StoreError, sqlite3.Error; then some of it may be gone, and the
+        the midst finishes at its next start. With the last id the database is written anew, if anything was removed
+        since that was done. Raises StoreError, sqlite3.Error; then some of it may be gone, and the
         marks are, at the latest with `unmark`.
         """
         ids = (user, *then)
@@ -68,12 +70,15 @@ class Records:
             await self._inbox.marks.put(ids)
             removed, waiting = await self._remove(user, keep)
         except (StoreError, sqlite3.Error):
+            self._bytes_left = True
             self._left_marked.update(ids)
             with contextlib.suppress(sqlite3.Error):
                 await self.unmark(*ids)
             raise
         self._left_marked.discard(user)
-        await self._empty_log()
+        self._bytes_left = self._bytes_left or bool(removed)
+        if self._bytes_left and not then:
+            await self._empty_log()
         return removed, waiting
 
     async def unmark(self, *ids: str) -> None:
@@ -84,10 +89,14 @@ class Records:
             self._left_marked -= left
 
     async def _empty_log(self) -> None:
-        with contextlib.suppress(sqlite3.Error):
-            if await self._inbox.empty_log():
-                return
-        log.warning("database_bytes_kept remedy=下次删除或启动时再清空")
+        self._bytes_left, emptied = False, False  # what another removes meanwhile counts as left
+        try:
+            with contextlib.suppress(sqlite3.Error):
+                emptied = await self._inbox.empty_log()
+        finally:
+            self._bytes_left = self._bytes_left or not emptied
+        if not emptied:
+            log.warning("database_bytes_kept remedy=下次删除或启动时再清空")
 
     async def broken_off(self, user: str) -> tuple[list[Pending], list[Group]]:
         """What is still in the inbox of a person's unsent answers, and of the turns that were begun."""

@@ -58,7 +58,7 @@ class PastTurns:
         """Of the newest `_CONVERSATIONS`, the newest `_TURNS` each. Raises StoreError."""
         found: list[Passage] = []
         for other in await self._conversations(conversation.lane.user):
-            if other == conversation or other.lane.group:  # none of what may be recalled
+            if other == conversation:
                 continue
             turns = await self.memory.history(other, None, _TURNS)
             for turn in reversed(turns):
@@ -69,10 +69,10 @@ class PastTurns:
         return sorted(found, key=lambda each: each.at, reverse=True)
 
     async def _conversations(self, user: str) -> Sequence[ConversationId]:
-        """The newest of a person, on whichever account."""
+        """The newest direct ones of a person, on whichever account."""
         items: list[ConversationItem] = []
         for each in self.memory.persons.links.ids_of(user):
-            items += (await self.index.page(user=each, limit=_CONVERSATIONS)).items
+            items += (await self.index.page(user=each, direct=True, limit=_CONVERSATIONS)).items
         newest = sorted(items, key=lambda item: item.last or "", reverse=True)
         return [item.id for item in newest[:_CONVERSATIONS]]
 

@@ -87,6 +87,25 @@ async def test_what_was_deleted_is_in_no_byte(tmp_path: Path) -> None:
     await database.close()
 
 
+async def test_a_file_is_written_anew_once_for_those_who_wait_together_and_not_where_nothing_changed(
+    database: Database,
+) -> None:
+    written: list[str] = []
+
+    def watch(db: sqlite3.Connection) -> None:
+        db.set_trace_callback(lambda sql: written.append(sql) if sql == "VACUUM" else None)
+
+    await database.run(watch)
+    await database.run(insert(1))
+    assert all(await asyncio.gather(*(database.empty_log() for _ in range(5))))
+    assert len(written) == 1
+    assert await database.empty_log()
+    assert len(written) == 1
+    await database.run(lambda db: db.execute("DELETE FROM t") and None)
+    assert await database.empty_log()
+    assert len(written) == 2
+
+
 async def test_a_file_that_cannot_be_written_anew_is_told(
     database: Database, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -460,6 +460,51 @@ async def test_no_account_of_a_person_works_until_the_last_is_gone(
     assert seen == [(one.user, []), (two.user, [])]
 
 
+async def test_the_database_is_written_anew_once_for_all_accounts_and_not_for_nothing(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = message("独角兽"), message("独角兽", user="ou_2")
+    empty_log, emptied = bench.inbox.empty_log, 0
+
+    async def both(self: Records, user: str) -> tuple[str, ...]:
+        return one.user, two.user
+
+    async def counted() -> bool:
+        nonlocal emptied
+        emptied += 1
+        return await empty_log()
+
+    monkeypatch.setattr(Records, "ids_of", both)
+    monkeypatch.setattr(bench.inbox, "empty_log", counted)
+    await bench.inbox.accept(one, 1.0)
+    assert (await bench.forgetting.forget(one.user)).messages == 1, "of the first; of the last there was nothing"
+    assert emptied == 1
+    assert "独角兽".encode() not in await asyncio.to_thread(everything, bench.root)
+    assert not await bench.forgetting.forget(one.user)
+    assert emptied == 1
+    await bench.inbox.accept(two, 1.0)
+    assert await bench.forgetting.forget(one.user)
+    assert emptied == 2
+
+
+async def test_bytes_that_a_failure_left_go_with_the_next_forgetting(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Though that one finds nothing to remove."""
+    mine, empty_log, answers = message("独角兽"), bench.inbox.empty_log, [True, False, True]
+
+    async def sometimes() -> bool:
+        return await empty_log() and answers.pop()
+
+    monkeypatch.setattr(bench.inbox, "empty_log", sometimes)
+    await bench.forgetting.forget(mine.user)
+    await bench.inbox.accept(mine, 1.0)
+    assert await bench.forgetting.forget(mine.user)
+    assert "database_bytes_kept" in caplog.text
+    assert not await bench.forgetting.forget(mine.user)
+    assert answers == []
+
+
 async def test_after_a_failure_the_work_of_all_accounts_goes_on(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also of those whose turn had not come, and their answers that were on the way; each once."""
     one, two = message("甲"), message("乙", user="ou_2")
