@@ -196,19 +196,23 @@ class Inbox:
 
         return await self._database.run(work)
 
-    async def take(self, group: Group, conversation: ConversationId, route: Route, now: float) -> None:
-        """Freezes the group and its route before anything of it is written elsewhere: a crash cannot regroup it."""
+    async def take(self, group: Group, conversation: ConversationId, route: Route, now: float) -> bool:
+        """Freezes the group and its route before anything of it is written elsewhere: a crash cannot regroup it.
+
+        False where the group is gone: it was forgotten meanwhile.
+        """
         written = f"{route.by} {route.reason}"
         rows = [(group.turn, str(conversation), written, now, stored.seq) for stored in group.stored]
 
-        def work(db: sqlite3.Connection) -> None:
-            db.executemany(
+        def work(db: sqlite3.Connection) -> bool:
+            changed = db.executemany(
                 "UPDATE messages SET state = 'taken', turn = ?, conversation = ?, reason = ?, changed_at = ?"
-                " WHERE seq = ?",
+                " WHERE seq = ? AND state != 'forgotten'",
                 rows,
             )
+            return changed.rowcount > 0
 
-        await self._database.run(work)
+        return await self._database.run(work)
 
     async def finish(
         self,
@@ -219,32 +223,34 @@ class Inbox:
         lane: LaneState | None = None,
         *,
         spent: Spent | None = None,
-    ) -> None:
+    ) -> bool:
         """The group has its answer: its state, the parts to send, what the lane remembers, what it took, in one step.
 
-        Nothing of it where the group is gone: its person, or this question, was forgotten meanwhile.
+        Nothing of it, and False, where the group is gone: its person, or this question, was forgotten meanwhile.
         """
         key = str(group.newest.message.lane)
         seqs = [stored.seq for stored in group.stored]
         if state is State.ANSWERED and not parts:
             state = State.DELIVERED  # stopped before its first word: nothing is to be sent
 
-        def work(db: sqlite3.Connection) -> bool:
+        def work(db: sqlite3.Connection) -> tuple[bool, bool]:
             changed = db.executemany(
                 "UPDATE messages SET state = ?, turn = ?, changed_at = ? WHERE seq = ? AND state != 'forgotten'",
                 [(state, group.turn, now, seq) for seq in seqs],
             )
             if not changed.rowcount:
-                return False
+                return False, False
             insert_parts(db, group.turn, key, parts)
             if lane is not None:
                 _set_lane_state(db, key, lane)
             if spent is not None:
                 token_use.add(db, spent)
-            return not parts and blank(db, group.turn)
+            return True, not parts and blank(db, group.turn)
 
-        if await self._database.run(work):
+        recorded, emptied = await self._database.run(work)
+        if emptied:
             await self._database.empty_log()
+        return recorded
 
     async def asked(self, message: InboundMessage) -> tuple[ConversationId, str] | None:
         """Where this message was taken to, and the id of its user turn there; None when it was not (yet)."""

@@ -242,7 +242,7 @@ class Pipeline:
     async def _question(self, group: Group) -> Question | None:
         """Chooses the agent, unless that was done before a restart, and freezes group and route.
 
-        None where an own filter drops what was said. Raises FilterFailed.
+        None where an own filter drops what was said, or it was forgotten meanwhile. Raises FilterFailed.
         """
         snapshot, message, now = self._snapshots.now(), group.newest.message, self._clock()
         lane = snapshot.known(await self._states.get(message.lane))
@@ -257,7 +257,8 @@ class Pipeline:
             route = await self._routing.route(text, message, lane, snapshot)
             agent = snapshot.agents.get(route.agent)
             conversation = await conversation_with(self._memory, message.lane, agent)
-            await self._inbox.take(group, conversation, route, now)
+            if not await self._inbox.take(group, conversation, route, now):
+                return None
         follow(message, conversation)
         log.info("routed conversation=%s by=%s", conversation, route.by)
         self._note(
@@ -311,7 +312,9 @@ class Pipeline:
         parts = self._parts(stored.message.entry, text)
         now = self._clock()
         spent = meter.spent(stored.message.user, self._snapshots.now().day(now)) if meter else None
-        await self._inbox.finish(group, state, parts, now, lane, spent=spent)
+        if not await self._inbox.finish(group, state, parts, now, lane, spent=spent):
+            self._tell(group, Silent())  # it was forgotten meanwhile, and nothing of it is said any more
+            return
         if lane is not None:
             self._states.keep(stored.message.lane, lane)
         self._tell(group, event)

@@ -197,3 +197,17 @@ async def test_a_database_of_a_newer_version_is_refused(files: Reopened) -> None
     with pytest.raises(sqlite3.DatabaseError, match="更新的版本"):
         await files.open()
     files.database = None
+
+
+async def test_what_is_forgotten_meanwhile_is_neither_taken_nor_answered(files: Reopened) -> None:
+    inbox = await files.open()
+    assert files.database is not None
+    stored = await accepted(inbox, "独角兽")
+    group, where = Group((stored,)), stored.message.lane.with_agent("a")
+    route = Route("a", By.DEFAULT, "默认")
+    assert await inbox.take(group, where, route, 2.0)
+    await files.database.run(lambda db: db.execute("UPDATE messages SET state = 'forgotten'").rowcount)
+    assert not await inbox.take(group, where, route, 3.0)
+    assert not await inbox.finish(group, State.ANSWERED, ["角"], 4.0)
+    assert await inbox.pending() == []
+    assert await inbox.taken() == []
