@@ -54,6 +54,8 @@ _BEGIN_AT_ONCE = 64
 # Only the usage may still come then; some servers leave the connection open instead of ending the stream.
 _PATIENCE_AFTER_FINISH = 2.0
 _PATIENCE_AFTER_DONE = 0.1
+# Characters: more than any vocabulary puts into one token on average, even of one character again and again.
+_MOST_PER_TOKEN = 64
 _REFUSED = ("content_filter", "sensitive")
 _BROKE_OFF = ("insufficient_system_resource", "network_error", "error")
 _CUT = ("length", "max_tokens", "model_context_window_exceeded")
@@ -211,6 +213,9 @@ class OpenAIClient:
             ):
                 async for chunk in chunks:
                     listener(thinking.feed(reader.add(chunk)))
+                    if len(thinking.text) > self._settings.max_output_tokens * _MOST_PER_TOKEN:
+                        reader.finish = "length"  # a server that knows no bound
+                        break
                     patience = _PATIENCE_AFTER_FINISH if reader.finish else self._settings.timeout
                     silence.reschedule(min(deadline, loop.time() + patience))
         except TimeoutError:

@@ -1,5 +1,6 @@
 """The life of a message after the intake: refused, run as a command, or answered; then recorded and sent."""
 
+import asyncio
 import logging
 import random
 import sqlite3
@@ -307,7 +308,27 @@ class Pipeline:
         *,
         meter: Meter | None = None,
     ) -> None:
-        """Records the answer with its parts in one step, tells the channel, hands the parts to the outbox."""
+        """Records the answer with its parts in one step, tells the channel, hands the parts to the outbox.
+
+        Once begun it is done to its end, also where the lane's work is ended meanwhile: what is recorded is told.
+        """
+        finishing = asyncio.create_task(self._finished(group, state, text, event, lane, meter=meter))
+        try:
+            await asyncio.shield(finishing)
+        except asyncio.CancelledError:
+            await asyncio.wait([finishing])
+            raise
+
+    async def _finished(
+        self,
+        group: Group,
+        state: State,
+        text: str,
+        event: Progress,
+        lane: LaneState | None,
+        *,
+        meter: Meter | None,
+    ) -> None:
         stored = group.newest
         parts = self._parts(stored.message.entry, text)
         now = self._clock()

@@ -300,6 +300,15 @@ async def test_an_answer_cut_twice_says_so(asker: Asker) -> None:
     assert len(asker.server.requests) == 2
 
 
+async def test_a_server_that_knows_no_bound_is_not_read_on(make: Make) -> None:
+    asker = make(max_output_tokens=100)
+    asker.server.answer = lambda messages: Chunks([delta("长" * 1000)] * 300)
+    done = await asker.ask()
+    assert done.text == asker.shown
+    assert done.text.endswith(CUT_MARK)
+    assert len(done.text) <= 2 * (100 * 64 + 1000) + len(CUT_MARK)
+
+
 @pytest.mark.parametrize("second", [Raw("", status=401), Chunks([delta("半截")], cut=True), ""])
 async def test_a_cut_answer_that_can_not_be_continued_is_kept_and_marked(asker: Asker, second: Answer) -> None:
     asker.server.answers = [Chunks([delta("很长", "length")]), second, "", ""]

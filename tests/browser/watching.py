@@ -43,7 +43,8 @@ class Watched:
         page.on("requestfailed", self._failed)
 
     def _said(self, message: ConsoleMessage) -> None:
-        if message.type in ("error", "warning"):
+        cut_off = message.text.startswith(("htmx:sendAbort", "htmx:afterRequest"))  # by a navigation; others say more
+        if message.type in ("error", "warning") and not cut_off:
             self.wrong.append(f"{message.type}: {message.text}")
 
     def _failed(self, request: Request) -> None:

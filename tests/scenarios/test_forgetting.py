@@ -196,3 +196,13 @@ async def test_a_kill_in_the_midst_is_made_good_by_asking_again(tmp_path: Path, 
         await gateway.start()
         await gateway.chat("u", "/forget")
         assert await left(gateway, "独角兽") == []
+
+
+@pytest.mark.parametrize("command", ["/unlink", "/status", "/history", "/agent 简历", "你好", "/new"])
+async def test_whatever_meets_a_forgetting_gets_its_last_word(gateway: Inside, command: str) -> None:
+    """A command of the same person that is recorded in the very moment in which their work is ended is told as well."""
+    for number in range(6):
+        user = f"u{number}"
+        await gateway.chat(user, "你好")
+        async with asyncio.timeout(10):
+            await asyncio.gather(gateway.chat(user, command), gateway.chat(user, "/forget"))
