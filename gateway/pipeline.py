@@ -333,8 +333,9 @@ class Pipeline:
         parts = self._parts(stored.message.entry, text)
         now = self._clock()
         spent = meter.spent(stored.message.user, self._snapshots.now().day(now)) if meter else None
-        if not await self._inbox.finish(group, state, parts, now, lane, spent=spent):
-            self._tell(group, Silent())  # it was forgotten meanwhile, and nothing of it is said any more
+        recorded = await self._inbox.finish(group, state, parts, now, lane, spent=spent)
+        if not recorded and state is State.ANSWERED:
+            self._tell(group, Silent())  # it was forgotten meanwhile, and nothing of its answer is said any more
             return
         if lane is not None:
             self._states.keep(stored.message.lane, lane)

@@ -32,10 +32,10 @@ async def test_an_answer_that_could_not_be_recorded_is_sent_later_and_no_failure
     async with ModelServer() as model, FakeFeishu() as feishu, Inside(tmp_path, model, feishu=feishu) as gateway:
         finish, refusals = gateway.app._inbox.finish, [sqlite3.OperationalError("database or disk is full")]
 
-        async def full_once(*given: Any, **named: Any) -> None:
+        async def full_once(*given: Any, **named: Any) -> bool:
             if refusals:
                 raise refusals.pop()
-            await finish(*given, **named)
+            return await finish(*given, **named)
 
         monkeypatch.setattr(gateway.app._inbox, "finish", full_once)
         assert await gateway.feishu_says("在吗") == "答复：在吗"
@@ -52,10 +52,10 @@ async def test_a_turn_tried_again_stays_with_the_agent_it_was_given(
         finish, refusals = gateway.app._inbox.finish, [sqlite3.OperationalError("database or disk is full")]
         chosen = ["job-recommend-agent", "general-agent"]
 
-        async def full_once(*given: Any, **named: Any) -> None:
+        async def full_once(*given: Any, **named: Any) -> bool:
             if refusals:
                 raise refusals.pop()
-            await finish(*given, **named)
+            return await finish(*given, **named)
 
         async def route(*given: Any) -> Route:
             return Route(chosen.pop(0), By.CLASSIFIER, "模型分类")
