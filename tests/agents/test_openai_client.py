@@ -501,7 +501,7 @@ async def test_a_server_that_refuses_for_ever_is_not_asked_for_ever(asker: Asker
 
 # ------------------------------------------------------------------ time
 async def test_silence_ends_after_timeout_and_is_not_tried_again(make: Make) -> None:
-    asker = make(timeout=0.2, total_timeout=3)
+    asker = make(timeout=0.8, total_timeout=4)
     asker.server.delay = lambda messages: 5.0
     start = time.monotonic()
     with pytest.raises(ModelTimeout):
@@ -536,8 +536,8 @@ async def test_signs_of_life_that_are_no_token_do_not_count(make: Make) -> None:
 
 
 async def test_silence_in_the_middle_ends_it_too(make: Make) -> None:
-    asker = make(timeout=0.2, total_timeout=5)
-    asker.server.answers = [Chunks([delta("一"), *[": ping\n\n"] * 30, delta("二")], pause=0.05)]
+    asker = make(timeout=0.8, total_timeout=5)
+    asker.server.answers = [Chunks([delta("一"), *[": ping\n\n"] * 60, delta("二")], pause=0.05)]
     with pytest.raises(ModelTimeout):
         await asker.ask()
     assert asker.shown == "一"
