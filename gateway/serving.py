@@ -38,8 +38,9 @@ def serve(live: LiveSettings, config: Path, workspace: Path) -> int:
 def settle() -> None:
     """What makes a burst no standstill; once, when all is imported and built.
 
-    The garbage collector is told that what is there stays, and to look seldom; threads that want the interpreter are let
-    in sooner, each for a shorter time. A thousand messages at once are no garbage, and looking through all of them stops everything for a fifth of a second.
+    The garbage collector is told that what is there stays, and to look seldom: a thousand messages at once are no
+    garbage, and looking through all of them stops everything for a fifth of a second. Threads that want the
+    interpreter are let in sooner, each for a shorter time.
     """
     gc.collect()
     gc.freeze()
