@@ -103,7 +103,7 @@ async def user_turn(group: Group, agent: Agent, snapshot: Snapshot, now: float) 
     masking = snapshot.masking(agent)
     messages = [stored.message for stored in group.stored]
     ids = tuple(message.id for message in messages)
-    text = await masking.apply("\n".join(message.text for message in messages))
+    text = await masking.apply(group.text)
     if text is None or not text.strip():
         return None
     return Turn(

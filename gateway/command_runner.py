@@ -24,6 +24,7 @@ _HISTORY_CHARACTERS = 200
 _LAST_ASKED_TURNS = 100
 _MARKS = ' 。.！!？?「」“”"'
 _LEAST_WORD = 2
+_HINTS = {"unknown": "unknown-command", "not-alone": "command-not-alone"}
 _AUTOMATIC = ("auto", "自动")
 
 
@@ -49,8 +50,17 @@ class CommandRunner:
         self._linking = linking
         self._clock = clock
 
-    async def run(self, command: Command, stored: Stored, snapshot: Snapshot) -> str:
-        """Runs `command`; returns the text for the user. Raises StoreError."""
+    async def run(self, command: Command, stored: Stored, snapshot: Snapshot) -> str | None:
+        """Runs `command`; returns the text for the user, None where the question behind it is to be answered now.
+
+        Raises StoreError.
+        """
+        told = await self._run(command, stored, snapshot)
+        if told is not None and (command.unhandled or command.question):
+            return f"{told}\n{snapshot.texts.get('rest-unhandled')}"
+        return told
+
+    async def _run(self, command: Command, stored: Stored, snapshot: Snapshot) -> str | None:
         texts, message = snapshot.texts, stored.message
         match command.name:
             case "help":
@@ -60,7 +70,8 @@ class CommandRunner:
             case "agent":
                 return await self._agent(command.argument, message, snapshot)
             case "new":
-                return await self._new(message, snapshot)
+                refused = await self._begin_anew(message, snapshot)
+                return refused if refused or command.question else texts.get("new-done")
             case "stop":
                 return texts.get("stopped" if self._stop_answer(message.lane) else "nothing-to-stop")
             case "whoami":
@@ -77,7 +88,7 @@ class CommandRunner:
             case "unlink":
                 return await self._linking.unlink(stored, texts)
             case _:
-                return texts.get("unknown-command", command=command.argument)
+                return texts.get(_HINTS[command.name], command=command.argument)
 
     def _whoami(self, message: InboundMessage, snapshot: Snapshot) -> str:
         """Who the sender is; in direct chats with the accounts linked to this one."""
@@ -105,10 +116,10 @@ class CommandRunner:
         await self._states.set(message.lane, LaneState(agent.name, self._clock(), pinned=True))
         return texts.get("agent-switched", agent=agent.name, description=agent.settings.description)
 
-    async def _new(self, message: InboundMessage, snapshot: Snapshot) -> str:
+    async def _begin_anew(self, message: InboundMessage, snapshot: Snapshot) -> str | None:
         """A reset in each agent's file of this lane, and no agent is sticky any more; nothing is deleted.
 
-        A conversation that a group shares is begun anew by admins and by whoever asked last.
+        A conversation that a group shares is begun anew by admins and by whoever asked last; others are told so.
         """
         if message.lane.is_shared and message.user not in snapshot.settings.admins:
             last = await self._asked_last(message.lane)
@@ -117,9 +128,9 @@ class CommandRunner:
         at = snapshot.iso(self._clock())
         for conversation in await self._memory.files_of(message.lane):
             self._index.touch(conversation)
-            await self._memory.reset(conversation, message.id, at)
+            await self._memory.reset(conversation, f"{message.id}/new", at)  # the id itself is its question's
         await self._states.set(message.lane, LaneState())
-        return snapshot.texts.get("new-done")
+        return None
 
     async def _asked_last(self, lane: LaneKey) -> str | None:
         """Who asked last in this lane, of whatever agent; None where that is not known any more."""

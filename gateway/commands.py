@@ -1,7 +1,9 @@
 """What is a command and what is talk: a pure function of the text.
 
 The one rule for unknown ones: a text whose first word is ``/word`` (no second slash or dot in the word) is a command,
-and an unknown one is answered with a hint; anything else goes to the agent.
+and an unknown one is answered with a hint; anything else goes to the agent. The one rule for what stands behind a
+command: it is its argument where it takes one, else the first question (``/new``), else nothing is done that cannot be
+undone (``/forget``), and of the others the sender is told that the rest was not handled.
 """
 
 import re
@@ -24,7 +26,10 @@ _NAMES = {
 }
 _BY_WORD = {word: name for name, words in _NAMES.items() for word in words}
 _BARE = {word: name for word, name in _BY_WORD.items() if not word.isascii()}
-_WITH_ARGUMENT = {"agent"}
+_TAKES_ARGUMENT = frozenset({"agent", "link"})
+_TAKES_QUESTION = frozenset({"new"})
+_ALONE = frozenset({"forget", "unlink"})
+_TAKES_NOTHING = _NAMES.keys() - _TAKES_ARGUMENT - _TAKES_QUESTION - _ALONE
 _CODE = re.compile(r"[A-Za-z0-9-]{10,12}")  # 关联账号 怎么弄 is talk
 _EDGES = regex.compile(r"^[\p{Z}\p{C}]+|[\p{Z}\p{C}]+$")
 _END = re.compile(r"[。.．!！~～…]+$")
@@ -32,21 +37,34 @@ _BLANK_AFTER_SLASH = re.compile(r"^[/／]\s+(?=\S+$)")
 _SLASHED = re.compile(r"[/／]([^\s/／.]{1,20})(?:\s+(.*))?", re.DOTALL)
 _SPACED = re.compile(r"(\S{1,20})(?:\s+(\S{1,60}))?")
 
-OVERTAKES = frozenset({"stop", "help", "agents", "status", "whoami", "history", "forget"})
+OVERTAKES = frozenset({"stop", "help", "agents", "status", "whoami", "history", "forget", "unknown", "not-alone"})
 """Commands that do not wait for the turn before them: they stop it, or merely read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command by its name (``unknown`` for one that does not exist, with the word as argument)."""
+    """A command by its name, and what stands behind it.
+
+    ``unknown`` for one that does not exist and ``not-alone`` for one that is run by itself only, with the word as argument.
+    """
 
     name: str
     argument: str = ""
 
     @property
+    def question(self) -> str:
+        """What is asked behind it; "" where it takes no question."""
+        return self.argument if self.name in _TAKES_QUESTION else ""
+
+    @property
+    def unhandled(self) -> bool:
+        """Whether something stands behind it of which it makes nothing."""
+        return bool(self.argument) and self.name in _TAKES_NOTHING
+
+    @property
     def overtakes(self) -> bool:
         """Whether it runs at once, before what waits."""
-        return self.name in OVERTAKES or self.name == "unknown"
+        return self.name in OVERTAKES
 
 
 def bare(text: str) -> str:
@@ -68,17 +86,28 @@ def parse(text: str) -> Command | None:
     return found
 
 
+def said(text: str) -> str:
+    """What of a text goes to an agent: all of it, or what is asked behind a command."""
+    command = parse(text)
+    return command.question or text if command else text
+
+
 def _parsed(text: str) -> Command | None:
     slashed = _SLASHED.fullmatch(text)
     if slashed:
         name = _BY_WORD.get(slashed[1].lower())
         if name is None:
             return Command("unknown", "/" + slashed[1])
-        return Command(name, bare(slashed[2] or ""))
+        behind = bare(slashed[2] or "")
+        if name not in _TAKES_ARGUMENT and not _END.sub("", behind):
+            behind = ""
+        if behind and name in _ALONE:
+            return Command("not-alone", "/" + slashed[1])
+        return Command(name, behind)
     spaced = _SPACED.fullmatch(text)
     if spaced:
         name = _BARE.get(spaced[1])
         argument = spaced[2] or ""
-        if name and (not argument or name in _WITH_ARGUMENT or (name == "link" and _CODE.fullmatch(argument))):
+        if name and (not argument or name == "agent" or (name == "link" and _CODE.fullmatch(argument))):
             return Command(name, argument)
     return None

@@ -14,7 +14,7 @@ from enum import StrEnum
 
 from channels.message import InboundMessage, Notice
 from gateway import link_codes, token_use
-from gateway.commands import parse
+from gateway.commands import parse, said
 from gateway.database import Database
 from gateway.link_codes import LinkCodes
 from gateway.marks import SCHEMA as MARKS
@@ -99,6 +99,11 @@ class Group:
     def newest(self) -> Stored:
         """The message the answer goes to."""
         return self.stored[-1]
+
+    @property
+    def text(self) -> str:
+        """What goes to the agent: all that was said, joined by line breaks."""
+        return "\n".join(said(stored.message.text) for stored in self.stored)
 
 
 _FIELDS = tuple(each.name for each in fields(InboundMessage))
@@ -309,6 +314,11 @@ class Inbox:
             return [_group(rows) for rows in groups.values()]
 
         return await self._database.run(work)
+
+    async def is_taken(self, turn: int) -> bool:
+        """Whether the turn with this number is being handled: its group and its route are frozen."""
+        query = "SELECT 1 FROM messages WHERE turn = ? AND state = 'taken'"
+        return await self._database.run(lambda db: db.execute(query, (turn,)).fetchone() is not None)
 
     async def waiting_lanes(self) -> list[str]:
         """Lanes with messages that nobody has taken yet."""

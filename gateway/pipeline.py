@@ -19,6 +19,7 @@ from channels.message import (
 from gateway.answering import Answer, Answering, Question, QuestionTooLong, Stopper, user_turn
 from gateway.classifying import Routing
 from gateway.command_runner import CommandRunner
+from gateway.commands import Command
 from gateway.conversation_index import ConversationIndex
 from gateway.forgetting import Forgetting, ForgetTraces, Records
 from gateway.inbox import Group, Inbox, State, Stored
@@ -143,19 +144,31 @@ class Pipeline:
             if work.refusal:
                 await self._refuse(work.group, work.refusal)
             elif work.command:
-                self._note(work.group.newest.message, Kind.COMMAND, name=work.command.name)
-                text = await self._commands.run(work.command, work.group.newest, self._snapshots.now())
-                await self._finish(work.group, State.COMMAND, text, Answered(text))
-            elif await self._used_up(work.group):
-                await self._refuse(work.group, DAILY_LIMIT)
+                await self._obey(work.group, work.command)
             else:
-                await self._answer(work.group)
+                await self._talk(work.group)
         except Exception as error:  # border of one turn: the user is told, the lane goes on
             log_failure(log, f"turn failed lane={work.group.newest.message.lane} turn={work.group.turn}", error)
-            talk = work.command is None and work.refusal is None
+            talk = not work.refusal and (work.command is None or work.command.question)
             if talk and isinstance(error, sqlite3.OperationalError) and self._is_young(work.group):
                 raise  # its answer may be in the file already, and is found there once it can be recorded
             await self._fail_at_the_border(work.group, error)
+
+    async def _obey(self, group: Group, command: Command) -> None:
+        """Runs a command and answers it, or the question behind it: once that is taken, the command was run."""
+        self._note(group.newest.message, Kind.COMMAND, name=command.name)
+        taken = command.question and group.rerun and await self._inbox.is_taken(group.turn)
+        text = None if taken else await self._commands.run(command, group.newest, self._snapshots.now())
+        if text is None:
+            await self._talk(group)
+        else:
+            await self._finish(group, State.COMMAND, text, Answered(text))
+
+    async def _talk(self, group: Group) -> None:
+        if await self._used_up(group):
+            await self._refuse(group, DAILY_LIMIT)
+        else:
+            await self._answer(group)
 
     async def _used_up(self, group: Group) -> bool:
         """Whether this person's tokens of today are used up; what was begun before a restart is answered all the same."""
@@ -254,8 +267,7 @@ class Pipeline:
             route, conversation = group.route, group.conversation
             agent = snapshot.agents.get(route.agent)
         else:
-            text = "\n".join(stored.message.text for stored in group.stored)
-            route = await self._routing.route(text, message, lane, snapshot)
+            route = await self._routing.route(group.text, message, lane, snapshot)
             agent = snapshot.agents.get(route.agent)
             conversation = await conversation_with(self._memory, message.lane, agent)
             if not await self._inbox.take(group, conversation, route, now):

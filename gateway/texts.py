@@ -38,7 +38,7 @@ DEFAULTS: Mapping[str, str] = {
         "/agents 查看有哪些智能体\n"
         "/agent 名称 换用指定的智能体，名称可以只写开头，或写它擅长的事\n"
         "/agent auto 恢复自动选择智能体\n"
-        "/new 开始新的对话，并恢复自动选择智能体\n"
+        "/new 开始新的对话，并恢复自动选择智能体；后面可以接着写问题\n"
         "/stop 停止正在进行的回答\n"
         "/history 查看最近的对话\n"
         "/status 查看当前状态\n"
@@ -47,6 +47,8 @@ DEFAULTS: Mapping[str, str] = {
         "/forget 立即删除我的全部资料"
     ),
     "unknown-command": "没有「{command}」这个命令。发送 /help 查看可用的命令。",
+    "rest-unhandled": "命令后面的内容没有处理，需要的话请另发一条。",
+    "command-not-alone": "这次没有执行：「{command}」只能单独发送，后面不要写别的内容。",
     "agents": "可用的智能体：\n{agents}\n发送「/agent 名称」换用，例如 /agent {example}",
     "agent-current": "当前的智能体是 {agent}。发送「/agent 名称」换用，发送 /agents 查看全部。",
     "agent-switched": "已换用 {agent}：{description}\n发送「/agent auto」恢复自动选择。",

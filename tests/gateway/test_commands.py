@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.commands import Command, parse
+from gateway.commands import Command, parse, said
 
 
 @pytest.mark.parametrize(
@@ -46,6 +46,14 @@ def test_a_new_conversation_in_every_spelling(text: str) -> None:
         ("/agent 简历。", Command("agent", "简历。")),
         ("/nothing。", Command("unknown", "/nothing。")),
         ("/nothing at all", Command("unknown", "/nothing")),
+        ("/new 帮我写简历", Command("new", "帮我写简历")),
+        ("／CLEAR\n帮我\n写简历 ", Command("new", "帮我\n写简历")),
+        ("/new ！", Command("new")),
+        ("/stop 算了", Command("stop", "算了")),
+        ("/forget", Command("forget")),
+        ("/forget。", Command("forget")),
+        ("/forget 我刚才说的地址", Command("not-alone", "/forget")),
+        ("/取消关联 谁", Command("not-alone", "/取消关联")),
     ],
 )
 def test_names_and_arguments(text: str, command: Command) -> None:
@@ -83,7 +91,28 @@ def test_talk_is_not_a_command(text: str) -> None:
     assert parse(text) is None
 
 
+@pytest.mark.parametrize(
+    ("text", "question", "unhandled"),
+    [
+        ("/new 帮我写简历", "帮我写简历", False),
+        ("/new", "", False),
+        ("/help 怎么用", "", True),
+        ("/help", "", False),
+        ("/agent 简历", "", False),
+        ("/link abcde-fghjk", "", False),
+        ("/nothing at all", "", False),
+        ("/forget 这一句", "", False),
+    ],
+)
+def test_what_stands_behind_a_command(text: str, question: str, unhandled: bool) -> None:
+    command = parse(text)
+    assert command is not None
+    assert (command.question, command.unhandled) == (question, unhandled)
+    assert said(text) == (question or text)
+
+
 def test_what_overtakes() -> None:
-    assert {name for name in ("stop", "help", "agents", "status", "whoami", "history") if Command(name).overtakes}
+    overtaking = ("stop", "help", "agents", "status", "whoami", "history", "unknown", "not-alone")
+    assert all(Command(name).overtakes for name in overtaking)
     assert not Command("new").overtakes
     assert not Command("agent").overtakes

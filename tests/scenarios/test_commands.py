@@ -1,17 +1,28 @@
 """Commands through Feishu and the web chat: never the model, never a turn, in every spelling; B11."""
 
 import asyncio
+import sqlite3
+from pathlib import Path
 
 import pytest
 
+from gateway import lanes
+from gateway.inbox import Inbox
 from memory.conversation import user_id
-from tests.platforms.feishu_server import FakeFeishu, mention
+from tests.platforms.feishu_server import FakeFeishu, mention, message_event
 from tests.platforms.model_server import ModelServer
 from tests.scenarios.conversation_files import said
-from tests.scenarios.gateway import Inside, asked, held, texts
+from tests.scenarios.gateway import Inside, Process, asked, held, id_of, texts
 from tests.waiting import until
 
 BOT = mention(1, "ou_bot", "助手", "bot")
+BEGUN_ANEW = [
+    ("user", "我叫张三"),
+    ("assistant", "答复：我叫张三"),
+    ("reset", "new"),
+    ("user", "我叫什么？"),
+    ("assistant", "我不知道你的名字"),
+]
 BOTH = pytest.mark.parametrize("way", ["web", "feishu"])
 
 
@@ -58,6 +69,96 @@ async def test_a_new_conversation(gateway: Inside, model: ModelServer, way: str,
     assert asked(model)[-1] == [("user", "再推荐岗位")], "every agent of the lane begins afresh"
     roles = [role for role, _ in await gateway.said("general-agent")]
     assert roles == ["user", "assistant", "reset", "user", "assistant"], "nothing is deleted"
+
+
+@BOTH
+@pytest.mark.parametrize("way_to_say", ["/new 我叫什么？", "／CLEAR\n我叫什么？"])
+async def test_a_question_behind_new_is_the_first_of_the_new_conversation(
+    gateway: Inside, model: ModelServer, way: str, way_to_say: str
+) -> None:
+    await gateway.say(way, "我叫张三")
+    await gateway.say(way, "/agent resume-optimise-agent")
+    assert await gateway.say(way, way_to_say) == "我不知道你的名字"
+    assert asked(model)[-1] == [("user", "我叫什么？")]
+    assert "PROMPT-GENERAL" in model.requests[-1]["messages"][0]["content"], "no agent is sticky any more"
+    assert await gateway.said("general-agent") == BEGUN_ANEW
+
+
+async def test_new_with_a_question_after_a_stop_between_the_two(
+    gateway: Inside, model: ModelServer, feishu: FakeFeishu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The conversation was begun anew, the question not taken yet: both are there once after the next start."""
+    await gateway.feishu_says("我叫张三")
+    take, reached = Inbox.take, asyncio.Event()
+
+    async def never(*_: object) -> bool:
+        reached.set()
+        await asyncio.Event().wait()
+        return False
+
+    monkeypatch.setattr(Inbox, "take", never)
+    await gateway.change({"server": {"drain": "0s"}})
+    number = await gateway.feishu_event("/new 我叫什么？")
+    await reached.wait()
+    await gateway.stop()
+    monkeypatch.setattr(Inbox, "take", take)
+    await gateway.start()
+    await until(lambda: texts(feishu, number))
+    assert texts(feishu, number) == ["我不知道你的名字"]
+    assert await gateway.said() == BEGUN_ANEW
+
+
+@pytest.mark.parametrize("step", ["take", "finish"])
+async def test_new_with_a_question_that_is_tried_again(
+    gateway: Inside, model: ModelServer, feishu: FakeFeishu, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """The database refuses once, before or after the question went to a file that /new did not see."""
+    await gateway.feishu_says("帮我推荐岗位")
+    right, calls = getattr(Inbox, step), len(model.requests)
+
+    async def locked(*_: object, **__: object) -> None:
+        monkeypatch.setattr(Inbox, step, right)
+        raise sqlite3.OperationalError("database is locked")
+
+    monkeypatch.setattr(Inbox, step, locked)
+    monkeypatch.setattr(lanes, "_FIRST_PAUSE", 0.01)
+    number = await gateway.feishu_event("/new 我叫什么？")
+    await until(lambda: texts(feishu, number))
+    assert texts(feishu, number) == ["我不知道你的名字"]
+    assert len(model.requests) == calls + 1
+    assert [role for role, _ in await gateway.said("job-recommend-agent")] == ["user", "assistant", "reset"]
+    assert await gateway.said("general-agent") == [("user", "我叫什么？"), ("assistant", "我不知道你的名字")]
+
+
+async def test_new_with_a_question_delivered_again_and_killed_while_the_model_thinks(
+    tmp_path: Path, model: ModelServer, feishu: FakeFeishu
+) -> None:
+    async with Process(tmp_path, model, feishu=feishu) as running:
+        await running.feishu_says("我叫张三")
+        model.delay = lambda messages: 60.0
+        event = message_event("/new 我叫什么？", open_id="ou_zhang", chat_id="oc_ou_zhang")
+        assert await running.deliver(event)
+        assert await running.deliver(event)
+        await until(lambda: len(model.requests) == 2)
+        await running.kill()
+        model.delay = lambda messages: 0.0
+        await running.start()
+        await running.deliver(event)
+        await until(lambda: texts(feishu, id_of(event)))
+        assert await running.feishu_says("还在吗") == "答复：还在吗"
+        assert texts(feishu, id_of(event)) == ["我不知道你的名字"]
+        assert (await running.said())[:5] == BEGUN_ANEW
+
+
+async def test_what_stands_behind_other_commands_is_not_dropped_in_silence(gateway: Inside, model: ModelServer) -> None:
+    await gateway.say("web", "我叫张三")
+    answer = await gateway.say("web", "/status 怎么样")
+    assert "当前智能体" in answer
+    assert answer.endswith("命令后面的内容没有处理，需要的话请另发一条。")
+    assert "没有处理" not in await gateway.say("web", "/status")
+    assert "/forget」只能单独发送" in await gateway.say("web", "/forget 我刚才说的名字")
+    assert len(await gateway.said()) == 2, "nothing was forgotten"
+    assert len(model.requests) == 1
 
 
 @BOTH

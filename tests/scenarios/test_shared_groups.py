@@ -113,6 +113,7 @@ async def test_new_by_whoever_asked_last_or_an_admin(tmp_path: Path, model: Mode
         await gateway.chat("a", "甲的问题", group="g")
         await gateway.chat("b", "乙的问题", group="g")
         assert (await gateway.chat("a", "/new", group="g")).text.startswith("群聊共用一段对话")
+        assert (await gateway.chat("a", "/new 甲的下一问", group="g")).text.endswith("没有处理，需要的话请另发一条。")
         await gateway.chat("b", "还记得", group="g")
         assert "甲的问题" in json.dumps(model.requests[-1], ensure_ascii=False)
         assert "重新开始" in (await gateway.chat("b", "/new", group="g")).text
