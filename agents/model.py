@@ -136,6 +136,12 @@ class NoPlace(ModelUnavailable):
     """None of `max-concurrency` places got free in time; the model itself may be well."""
 
 
+class ModelBrokeOff(ModelUnavailable):
+    """The connection or the server failed in mid-answer: part of it was told already, so that asking again repeats it."""
+
+    text = "broke-off"
+
+
 class ModelResting(ModelUnavailable):
     """Not asked: it failed so often in a row that it is left alone for a while (see agents.breaker)."""
 

@@ -27,6 +27,7 @@ from agents.model import (
     BlankAnswer,
     ChatMessage,
     Completion,
+    ModelBrokeOff,
     ModelError,
     ModelRefused,
     ModelRequest,
@@ -171,9 +172,11 @@ class OpenAIClient:
                 _log.info("model.dialect model=%s dialect=%s", self._settings.model, refused.dialect)
             except ModelBusy as busy:
                 tries += 1
+                if listener.text:
+                    raise ModelBrokeOff(str(busy)) from busy
                 pause = self._pause(tries, busy.retry_after)
                 left = deadline - asyncio.get_running_loop().time()
-                if tries >= TRIES or listener.text or pause >= left or self._rather_fall_back(pause):
+                if tries >= TRIES or pause >= left or self._rather_fall_back(pause):
                     raise
                 _log.warning("model.retry model=%s reason=%r pause=%.2f", self._settings.model, str(busy), pause)
                 await asyncio.sleep(pause)

@@ -170,7 +170,7 @@ MEANINGS: Mapping[str, str] = {
     "tools.mcp": "MCP 服务，每一项的键见下",
     "tools.mcp.NAME.command": "本机的程序和它的参数，例如 `[npx, -y, 包名]`；它用标准输入输出说话，随网关启动和结束。只继承 `PATH`、`HOME` 一类的环境变量",
     "tools.mcp.NAME.env": "给程序的环境变量",
-    "tools.mcp.NAME.url": "streamable HTTP 的地址；里面的密钥不会显示",
+    "tools.mcp.NAME.url": "streamable HTTP 的地址；里面的密钥不会显示，可以取自环境变量（随附文件的例子为 `AMAP_KEY`）",
     "tools.mcp.NAME.headers": "请求头，例如 `{Authorization: Bearer …}`",
     "tools.mcp.NAME.timeout": "一次调用最多多久",
     "channels.NAME.enabled": "是否启用（`web` 默认启用）",

@@ -2,11 +2,14 @@
 
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
+from urllib.parse import urlsplit
 
+from agents.model import ModelSettings
 from gateway.console.auth import is_strong
-from gateway.environment import unused
+from gateway.environment import references, unused
 from gateway.problems import shown
 from gateway.sections import Settings
+from gateway.yaml_source import Document, TextNode
 
 
 def token_note(settings: Settings) -> tuple[str, ...]:
@@ -17,6 +20,26 @@ def token_note(settings: Settings) -> tuple[str, ...]:
     return (
         "console.token 太短或太单调，容易被猜中，别人猜错太多时自己也要等一分钟；请写至少 16 个随机字符，或留空由网关生成",
     )
+
+
+def model_notes(settings: Settings, document: Document, variables: Mapping[str, str]) -> tuple[str, ...]:
+    """Models at another provider than the default one that are left at the default name: few others have that model."""
+    default, notes = ModelSettings(), []
+    for name, model in settings.models.items():
+        host = urlsplit(model.base_url).hostname
+        if model.provider != "openai" or host == urlsplit(default.base_url).hostname or model.model != default.model:
+            continue
+        node = document.node(("models", name, "model"))
+        lacking = (
+            [each for each in references(node.written) if not variables.get(each)] if isinstance(node, TextNode) else []
+        )
+        if node is None or lacking:
+            remedy = f"设置 {'、'.join(lacking)}" if lacking else f"写 models.{name}.model"
+            notes.append(
+                f"models.{name}：base-url 是 {host}，却没有填模型的名字，会用默认的 {default.model}；"
+                f"请{remedy}，名字从服务商的文档抄"
+            )
+    return tuple(notes)
 
 
 def dotenv_notes(

@@ -12,7 +12,7 @@ from gateway.cross_checks import Documents, cross_checks, is_keyless, without_re
 from gateway.entries import read_entries
 from gateway.environment import read_dotenv
 from gateway.model_reader import read_model
-from gateway.notes import dotenv_notes, token_note
+from gateway.notes import dotenv_notes, model_notes, token_note
 from gateway.planned_channels import PLANNED
 from gateway.problems import ConfigProblems, Problem, shown
 from gateway.sections import (
@@ -95,7 +95,12 @@ def load(config_dir: Path, environ: Mapping[str, str]) -> Loaded:
     if problems:
         raise ConfigProblems(problems)
     asked = gateway.asked.union(*(document.asked for document in agents.values()))
-    told = (*remarks(settings), *token_note(settings), *dotenv_notes(config_dir / ".env", dotenv, asked, variables))
+    told = (
+        *remarks(settings),
+        *token_note(settings),
+        *model_notes(settings, gateway, variables),
+        *dotenv_notes(config_dir / ".env", dotenv, asked, variables),
+    )
     return Loaded(settings.model_copy(update={"notes": told}), documents)
 
 

@@ -149,8 +149,10 @@ class Query:
         values = self.request.query.getall(key, [])
         if len(values) > 1:
             raise BadRequest(400, f"{key} 只能写一次")
-        if values and (len(values[0]) > longest or "\0" in values[0]):
+        if values and len(values[0]) > longest:
             raise BadRequest(400, f"{key} 最多 {longest} 个字符")
+        if values and "\0" in values[0]:
+            raise BadRequest(400, f"{key} 不能含有 NUL 字符；请去掉它")
         return values[0] if values and values[0] else None
 
     def number(self, key: str, lowest: int, highest: int) -> int | None:

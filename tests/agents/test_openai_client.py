@@ -14,6 +14,7 @@ from agents.model import (
     ChatMessage,
     Completion,
     ContextTooLong,
+    ModelBrokeOff,
     ModelError,
     ModelMisconfigured,
     ModelRefused,
@@ -461,7 +462,7 @@ async def test_a_connection_that_breaks_before_the_first_word_is_tried_again(ask
 
 async def test_a_connection_that_breaks_after_the_first_word_is_not(asker: Asker) -> None:
     asker.server.answers = [Chunks([delta("半截")], cut=True)]
-    with pytest.raises(ModelUnavailable):
+    with pytest.raises(ModelBrokeOff):
         await asker.ask()
     assert asker.shown == "半截"
     assert len(asker.server.requests) == 1

@@ -617,6 +617,14 @@ async def test_bad_queries_are_400(running: Running, query: str) -> None:
     assert answer["error"]
 
 
+@pytest.mark.parametrize(
+    ("query", "said"), [("q=%00", "NUL"), ("user=u%00", "NUL"), ("q=" + "x" * 201, "最多 200 个字符")]
+)
+async def test_a_query_that_cannot_be_is_told_why(running: Running, query: str, said: str) -> None:
+    status, answer = await running.get(f"/api/conversations?{query}")
+    assert (status, said in answer["error"], "最多" in answer["error"]) == (400, True, said != "NUL")
+
+
 async def test_a_history_is_read_from_its_tail(running: Running, backend: FakeBackend) -> None:
     calls = (ToolCall("call_1", "search_jobs", '{"city": "上海"}'),)
     backend.turns[ID] = [

@@ -21,6 +21,7 @@ from gateway.channel_factory import make_channel
 from gateway.cli import _parser, run_command
 from gateway.console.application import Console
 from gateway.entries import KINDS
+from gateway.environment import references
 from gateway.sections import Settings
 from gateway.server import build_public
 from gateway.texts import DEFAULTS
@@ -110,6 +111,12 @@ def _of_any_channel(path: str) -> str:
 @pytest.mark.parametrize("name", sorted(set(re.findall(r"^#? ?([A-Z_]+)=", text_of("config/.env.example"), re.M))))
 def test_every_variable_of_the_sample_env_is_explained(name: str) -> None:
     assert f"`{name}`" in text_of("docs/config.md")
+
+
+def test_the_sample_env_has_every_variable_of_the_sample_config_and_no_other() -> None:
+    sampled = re.findall(r"^(?:# )?([A-Z_]+)=", text_of("config/.env.example"), re.M)
+    asked = {name for path in (ROOT / "config").rglob("*.yaml") for name in references(path.read_text("utf-8"))}
+    assert sorted(sampled) == sorted(asked - {"NAME"})
 
 
 @pytest.mark.parametrize("name", DEFAULTS)

@@ -342,6 +342,35 @@ def test_a_misspelt_name_in_dotenv_is_remarked(write: Write, dotenv: str, said: 
     assert "没有用到" not in "".join(load_settings(folder, {"OPENAI_API_KEY": "set-elsewhere"}).notes)
 
 
+DEEPSEEK = {"OPENAI_BASE_URL": "https://api.deepseek.com/v1", "OPENAI_API_KEY": "x"}
+
+
+@pytest.mark.parametrize(
+    ("environ", "said"),
+    [
+        (DEEPSEEK, "请设置 OPENAI_MODEL"),
+        ({**DEEPSEEK, "OPENAI_MODEL": ""}, "请设置 OPENAI_MODEL"),
+        ({**DEEPSEEK, "OPENAI_MODEL": "deepseek-chat"}, ""),
+        ({**DEEPSEEK, "OPENAI_MODEL": "gpt-4o-mini"}, ""),
+        ({"OPENAI_API_KEY": "x"}, ""),
+        ({}, ""),
+    ],
+)
+def test_another_provider_without_the_name_of_a_model_is_remarked(environ: Mapping[str, str], said: str) -> None:
+    out = io.StringIO()
+    assert check(SHIPPED, environ, out) == 0
+    lines = [line for line in out.getvalue().splitlines() if "没有填模型的名字" in line]
+    assert len(lines) == bool(said)
+    assert not said or (said in lines[0] and "api.deepseek.com" in lines[0])
+
+
+def test_a_model_without_a_name_in_the_file_is_remarked(write: Write) -> None:
+    notes = load_settings(write("models: {main: {base-url: 'http://127.0.0.1:1/v1'}}\n"), {}).notes
+    assert [note for note in notes if "请写 models.main.model" in note]
+    named = write("models: {main: {base-url: 'http://127.0.0.1:1/v1', model: gpt-4o-mini}}\n")
+    assert not [note for note in load_settings(named, {}).notes if "模型的名字" in note]
+
+
 def test_a_weak_token_is_remarked_without_being_shown(write: Write) -> None:
     for token, weak in [("letmein7", True), ("x1" * 3, True), ("correct-horse-battery", False), ("", False)]:
         notes = load_settings(write(f"console: {{token: '{token}'}}\n"), {}).notes
