@@ -273,7 +273,8 @@ class App:
                 self._pipeline.intake.close()
             elif self._lost and not lost:
                 log.info("workspace back path=%s", self._workspace)
-                self._pipeline.intake.open()
+                if self._state == "ready":
+                    self._pipeline.intake.open()
             self._lost = lost
 
     async def _watch_links(self) -> None:
@@ -326,11 +327,15 @@ class App:
         return 200, "degraded" if self._parts().degraded else "ok"
 
     def _parts(self) -> Parts:
-        trouble = "工作区已被移走、替换或删除；请放回原处，或重新启动" if self._lost else self._database.trouble
         models = self._snapshots.now().models
-        return Parts(self._channels, self.live, self._memory, models, trouble, self._mcp.states())
+        return Parts(self._channels, self.live, self._memory, models, self.trouble, self._mcp.states())
 
     # ---- what the console asks
+
+    @property
+    def trouble(self) -> str:
+        """Why nothing can be stored at the moment (Chinese, for admins); "" while all is well."""
+        return "工作区已被移走、替换或删除；请放回原处，或重新启动" if self._lost else self._database.trouble
 
     def login_link(self) -> str:
         """A link to the web chat that logs in once. Raises LookupError when the console is off."""

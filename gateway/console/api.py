@@ -222,7 +222,8 @@ class Api:
         except BadQuestion as error:
             raise BadRequest(400, str(error)) from None
         except (GatewayClosed, TooManyReaders):
-            raise BadRequest(503, "网关正忙或正在停止，请稍后再试") from None
+            trouble = self._backend.trouble
+            raise BadRequest(503, f"消息没有收下：{trouble}" if trouble else "网关正忙或正在停止，请稍后再试") from None
         return await self._stream(request, answer)
 
     async def _stream(self, request: web.Request, answer: AsyncGenerator[Shown, None]) -> web.StreamResponse:

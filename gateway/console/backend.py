@@ -31,6 +31,10 @@ class ConsoleBackend(Protocol):
     def web(self) -> WebChannel:
         """The channel that carries the web chat's questions. Raises LookupError while it is off."""
 
+    @property
+    def trouble(self) -> str:
+        """Why no message can be stored at the moment, and what to do about it; "" while all is well."""
+
     async def conversations(
         self, channel: str | None, user: str | None, q: str | None, before: str | None, limit: int
     ) -> ConversationPage:

@@ -111,6 +111,10 @@ class FakeBackend:
     def iso(self, at: float) -> str:
         return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")
 
+    @property
+    def trouble(self) -> str:
+        return ""
+
     async def status(self) -> Mapping[str, Any]:
         return {
             "status": "ok",
