@@ -93,6 +93,7 @@ _NO_KEY = "模型的设置不对；请检查 api-key、base-url 和 model"
 _FILTERED = "模型服务的内容审查不让回答；请换一种说法，或换模型"
 _NO_ROOM = "问题太长，放不进模型的上下文；请缩短它，或核对 context-tokens"
 _BUSY = "模型服务太忙或出错；请查看它的状态和配额，常见则加 fallback"
+_BROKE_OFF = "回答到一半时连接断了；请检查网络和模型服务"
 _DISK = "会话文件写不进去；请检查工作目录的磁盘和权限"
 
 WORDS: Mapping[str, Mapping[str, str]] = {
@@ -109,6 +110,7 @@ WORDS: Mapping[str, Mapping[str, str]] = {
     "text": {
         "failed": "没能回答；请按轨迹号查看日志",
         "busy": _BUSY,
+        "broke-off": _BROKE_OFF,
         "timeout": _SLOW,
         "too-long": _NO_ROOM,
         "refused-by-model": _FILTERED,
@@ -120,6 +122,7 @@ WORDS: Mapping[str, Mapping[str, str]] = {
         "ModelTimeout": _SLOW,
         "ModelUnavailable": _MODEL_DOWN,
         "ModelBusy": _BUSY,
+        "ModelBrokeOff": _BROKE_OFF,
         "NoPlace": "等不到空位；请加大 max-concurrency",
         "ModelResting": "模型接连失败，暂停提问；请先修好它，随后自动恢复",
         "ModelMisconfigured": _NO_KEY,
