@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from tests.faults.hatchery import Hatched
+from tests.faults.hurried import Hurried
 from tests.platforms.redis_server import RedisServer
 
 CODES = {0, 1, 2, -signal.SIGTERM, -signal.SIGKILL}
@@ -65,7 +65,7 @@ class Killer:
     """
 
     def __init__(
-        self, gateway: Hatched, disk: Disk, redis: RedisServer, rng: random.Random, held_up: Callable[[], None]
+        self, gateway: Hurried, disk: Disk, redis: RedisServer, rng: random.Random, held_up: Callable[[], None]
     ) -> None:
         self._gateway = gateway
         self._disk = disk

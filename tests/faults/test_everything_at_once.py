@@ -30,7 +30,7 @@ from tests.faults.crowd import (
     look_at_feishu,
     look_at_wecom,
 )
-from tests.faults.hatchery import Hatched, Hatchery
+from tests.faults.hurried import Hurried
 from tests.faults.killer import CODES, Disk, Killer
 from tests.faults.moody_model import MoodyModel
 from tests.faults.record import Record
@@ -69,8 +69,8 @@ class Stage:
             stack.push_async_callback(asyncio.to_thread, self.redis.kill)
             await asyncio.to_thread(self.disk.mount)
             stack.push_async_callback(asyncio.to_thread, self.disk.unmount, self.root / "kept")
-            self.gateway = Hatched(self.root, self.model, self._config())
-            self.gateway.hatchery = await stack.enter_async_context(Hatchery())
+            self.gateway = Hurried(self.root, self.model, self._config())
+            stack.push_async_callback(self._end)
             self.model.life = lambda: self.gateway.lives
             self.wechat.url = self.gateway.url("/wechat")
             self.feishu.client_config["PingInterval"] = self.feishu_far.client_config["PingInterval"] = 1
@@ -78,6 +78,10 @@ class Stage:
             self.people = self._crowd()
             yield self
             self.redis.client.close()
+
+    async def _end(self) -> None:
+        if self.gateway.process is not None:
+            await self.gateway.kill()
 
     def _config(self) -> dict[str, Any]:
         far = feishu_entry(self.feishu_far, "websocket", kind="feishu")

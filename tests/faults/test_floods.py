@@ -16,7 +16,7 @@ import pytest
 
 from channels.feishu import delivery
 from gateway.texts import DEFAULTS
-from tests.faults.hatchery import Hatched, Hatchery
+from tests.faults.hurried import Hurried
 from tests.platforms.feishu_server import FakeFeishu, message_event
 from tests.platforms.model_server import ModelServer
 from tests.scenarios.gateway import Gateway, Inside, id_of, shown, texts
@@ -79,7 +79,7 @@ class Flood:
             await idle()
 
 
-def memory(gateway: Hatched) -> int:
+def memory(gateway: Hurried) -> int:
     """MiB of its process."""
     return int(psutil.Process(gateway.pid).memory_info().rss >> 20)
 
@@ -95,10 +95,7 @@ async def test_many_people_at_five_times_what_can_be_carried(
     """Each of them gets the answer, or a friendly text within the model's total time; none waits without a word."""
     places = 4
     model.delay = lambda messages: places / CARRIED
-    async with Hatchery() as hatchery:
-        gateway = Hatched(tmp_path, model, model_of(places, "3s"), feishu=feishu)
-        gateway.hatchery = hatchery
-        await gateway.start(timeout=60)
+    async with Hurried(tmp_path, model, model_of(places, "3s"), feishu=feishu) as gateway:
         flood, begun, before = Flood(gateway, feishu), time.monotonic(), memory(gateway)
         people = []
         for number in range(int(FLOOD * CARRIED * OVER)):

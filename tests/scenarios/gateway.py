@@ -421,9 +421,13 @@ class Process(Gateway):
     async def _begun(self, out: Path, *words: str) -> "asyncio.subprocess.Process | prepared.Child":
         command = self._command(*words)
         if not self.fresh:
-            return await prepared.start(command[3:], _environment(), out)
+            return await prepared.start(command[3:], _environment(), out, **self._changes())
         with out.open("ab") as log:
             return await asyncio.create_subprocess_exec(*command, stdout=log, stderr=log, env=_environment(), cwd=ROOT)
+
+    def _changes(self) -> Mapping[str, str]:
+        """What `prepared.start` is told beyond the command."""
+        return {}
 
     def _command(self, *words: str) -> list[str]:
         places = ["--config", str(self.config), "--workspace", str(self.workspace)]

@@ -1,14 +1,16 @@
 """Gateways out of a process that has imported everything: a start costs a tenth of what a fresh interpreter costs.
 
-From `gateway.__main__.main` on it is the same code. Each process of tests has one such parent, which forks a child for
-each connection to its socket: the order comes in as a line of JSON, the child's number and then its exit code go out.
-Run as ``python -m tests.scenarios.prepared SOCKET``; it ends with its input.
+From `gateway.__main__.main` on it is the same code. Each process of tests has one such parent (and one for each module
+that changes gateways), which forks a child for each connection to its socket: the order comes in as a line of JSON, the
+child's number and then its exit code go out. Run as ``python -m tests.scenarios.prepared SOCKET [MODULE]``; it ends
+with its input.
 """
 
 import asyncio
 import atexit
 import contextlib
 import gc
+import importlib
 import json
 import os
 import random
@@ -21,10 +23,13 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
+from pydantic import SecretStr
+
 ROOT = Path(__file__).parents[2]
-_parent: tuple[subprocess.Popen[bytes], str] | None = None
+_parents: dict[str, tuple[subprocess.Popen[bytes], str]] = {}
 
 
 class Child:
@@ -56,30 +61,35 @@ class Child:
         return await asyncio.shield(self._over)
 
 
-async def start(arguments: Sequence[str], environment: Mapping[str, str], out: Path) -> Child:
-    """``python -m gateway`` with these arguments; what it prints is appended to `out`."""
-    address = await asyncio.to_thread(_address)
+async def start(
+    arguments: Sequence[str], environment: Mapping[str, str], out: Path, *, changes: str = "", **more: str
+) -> Child:
+    """``python -m gateway`` with these arguments; what it prints is appended to `out`.
+
+    `changes` is a module: its ``prepare()`` runs before anything of the gateway is imported, its ``begin(order)``, which
+    finds `more` in the order, in the child.
+    """
+    address = await asyncio.to_thread(_address, changes)
     told, connection = await asyncio.open_unix_connection(address)
-    order = {"arguments": list(arguments), "environment": dict(environment), "out": str(out)}
+    order = {"arguments": list(arguments), "environment": dict(environment), "out": str(out), **more}
     connection.write(json.dumps(order).encode() + b"\n")
     return Child(int(await told.readline()), told, connection)
 
 
-def _address() -> str:
+def _address(changes: str) -> str:
     """Where this process's own parent listens; started at the first call. Blocking."""
-    global _parent
-    if _parent is None:
+    if changes not in _parents:
         folder = tempfile.TemporaryDirectory()
         address = f"{folder.name}/socket"
         process = subprocess.Popen(
-            [sys.executable, "-m", "tests.scenarios.prepared", address], stdin=subprocess.PIPE, cwd=ROOT
+            [sys.executable, "-m", "tests.scenarios.prepared", address, changes], stdin=subprocess.PIPE, cwd=ROOT
         )
-        _parent = process, address
+        _parents[changes] = process, address
         atexit.register(_end, process, folder)
         while not os.path.exists(address):
             assert process.poll() is None, "the parent of gateways ended"
             time.sleep(0.01)
-    return _parent[1]
+    return _parents[changes][1]
 
 
 def _end(process: subprocess.Popen[bytes], folder: "tempfile.TemporaryDirectory[str]") -> None:
@@ -90,8 +100,13 @@ def _end(process: subprocess.Popen[bytes], folder: "tempfile.TemporaryDirectory[
 # ---- the parent
 
 
-def _prepare() -> None:
+def _prepare(changes: str) -> ModuleType | None:
+    """Imports what a gateway needs; the module that changes it, if any."""
+    changed = importlib.import_module(changes) if changes else None
+    if changed is not None:
+        changed.prepare()
     import memory.redis_link
+    from agents.model import ModelSettings
     from agents.openai_client import OpenAIClient
     from channels.dingtalk import channel as dingtalk
     from channels.feishu import channel as feishu
@@ -99,12 +114,14 @@ def _prepare() -> None:
     from channels.wecom import channel as wecom
     from gateway import cli, serving
 
-    assert all((cli, serving, feishu, dingtalk, wechat, wecom, memory.redis_link, OpenAIClient))
+    assert all((cli, serving, feishu, dingtalk, wechat, wecom, memory.redis_link))
+    OpenAIClient(ModelSettings(api_key=SecretStr("x")))  # imports the rest of what it needs
     gc.collect()
     gc.freeze()  # what is there is looked through in no child, and so stays shared
+    return changed
 
 
-def _live(order: dict[str, Any], inherited: Sequence[int]) -> int:
+def _live(order: dict[str, Any], inherited: Sequence[int], changed: ModuleType | None) -> int:
     """The life of one child; its exit code."""
     for fd in inherited:
         os.close(fd)
@@ -120,17 +137,19 @@ def _live(order: dict[str, Any], inherited: Sequence[int]) -> int:
     os.environ.clear()
     os.environ.update(order["environment"])
     sys.argv = ["gateway", *order["arguments"]]
+    if changed is not None:
+        changed.begin(order)
     from gateway.__main__ import main
 
     return main()
 
 
-def _forked(order: dict[str, Any], inherited: Sequence[int]) -> int:
+def _forked(order: dict[str, Any], inherited: Sequence[int], changed: ModuleType | None) -> int:
     pid = os.fork()
     if pid == 0:
         code = 70
         try:
-            code = _live(order, inherited)
+            code = _live(order, inherited, changed)
         except SystemExit as ended:
             code = ended.code if isinstance(ended.code, int) else 1
         except BaseException:
@@ -143,8 +162,8 @@ def _forked(order: dict[str, Any], inherited: Sequence[int]) -> int:
     return pid
 
 
-def _serve(address: str) -> None:
-    _prepare()
+def _serve(address: str, changes: str) -> None:
+    changed = _prepare(changes)
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(address + ".new")
     listener.listen()
@@ -171,7 +190,7 @@ def _serve(address: str) -> None:
                     connection.fileno(),
                     *(c.fileno() for c in children.values()),
                 ]
-                pid = _forked(order, [*inherited, selector.fileno()])
+                pid = _forked(order, [*inherited, selector.fileno()], changed)
                 children[pid] = connection
                 connection.sendall(b"%d\n" % pid)
             elif key.fileobj == awake:
@@ -194,4 +213,4 @@ def _reap(children: dict[int, socket.socket]) -> None:
 
 
 if __name__ == "__main__":
-    _serve(sys.argv[1])
+    _serve(*sys.argv[1:])
