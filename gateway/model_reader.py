@@ -13,6 +13,7 @@ from typing import Annotated, Any, Generic, TypeVar, Union, get_args, get_origin
 from pydantic import BeforeValidator, SecretStr, ValidationError
 from pydantic_core import ErrorDetails
 
+from gateway.environment import references
 from gateway.explanations import explained, unlike
 from gateway.problems import KeyPath, Problem, suggestion
 from gateway.yaml_source import Document, ListNode, MapNode, Node, TextNode
@@ -117,7 +118,7 @@ class _Reading(Generic[Model]):
         else:
             node = self._document.node(path)
             written = node.written if isinstance(node, TextNode) and not (shape and shape.secret) else None
-            self._wrong(path, explained(error, written))
+            self._wrong(path, explained(error, written) + _lacking(node, error))
 
     def _shape_at(self, loc: KeyPath) -> _Shape | None:
         shape: _Shape | None = _Shape("model", self._model)
@@ -175,3 +176,15 @@ class _Reading(Generic[Model]):
             return float(text)
         self._wrong(path, unlike(shape.kind, blank=node.blank, written=node.written, plain=node.plain))
         return None
+
+
+def _lacking(node: Node | None, error: ErrorDetails) -> str:
+    """The variables that would give the values an entry lacks, for a message that names their keys."""
+    if not isinstance(node, MapNode) or error["type"] != "value_error":
+        return ""
+    keys = re.findall(r"[a-z-]+", error["msg"])
+    blank = [node.items[key] for key in dict.fromkeys(keys) if key in node.items]
+    names = [
+        name for each in blank if isinstance(each, TextNode) and not each.text for name in references(each.written)
+    ]
+    return f"（对应 .env 的 {'、'.join(names)}）" if names else ""

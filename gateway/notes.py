@@ -1,5 +1,6 @@
 """What is allowed and yet probably not meant: one line each, said by `check` and at the start."""
 
+import re
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -7,9 +8,10 @@ from urllib.parse import urlsplit
 from agents.model import ModelSettings
 from gateway.console.auth import is_strong
 from gateway.environment import references, unused
+from gateway.explanations import quoted
 from gateway.problems import shown
 from gateway.sections import Settings
-from gateway.yaml_source import Document, TextNode
+from gateway.yaml_source import Document, ListNode, TextNode
 
 
 def token_note(settings: Settings) -> tuple[str, ...]:
@@ -39,6 +41,20 @@ def model_notes(settings: Settings, document: Document, variables: Mapping[str, 
                 f"models.{name}：base-url 是 {host}，却没有填模型的名字，会用默认的 {default.model}；"
                 f"请{remedy}，名字从服务商的文档抄"
             )
+    return tuple(notes)
+
+
+def keyword_notes(documents: Mapping[str, Document]) -> tuple[str, ...]:
+    """Keywords of agents with a full-width comma in them, which is no comma to YAML: probably several keywords."""
+    notes = []
+    for document in documents.values():
+        node = document.node(("intents", "keywords"))
+        for item in node.items if isinstance(node, ListNode) else ():
+            if isinstance(item, TextNode) and item.plain and re.search("[，、；]", item.text):
+                notes.append(
+                    f"{document.file}:{item.line}：intents.keywords 的{quoted(item.written)}算一个词；"
+                    "要分成几个，请用半角逗号加空格"
+                )
     return tuple(notes)
 
 

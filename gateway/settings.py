@@ -12,7 +12,7 @@ from gateway.cross_checks import Documents, cross_checks, is_keyless, without_re
 from gateway.entries import read_entries
 from gateway.environment import read_dotenv
 from gateway.model_reader import read_model
-from gateway.notes import dotenv_notes, model_notes, token_note
+from gateway.notes import dotenv_notes, keyword_notes, model_notes, token_note
 from gateway.planned_channels import PLANNED
 from gateway.problems import ConfigProblems, Problem, shown
 from gateway.sections import (
@@ -30,6 +30,7 @@ from gateway.sections import (
     ServerSettings,
     Settings,
 )
+from gateway.stray_files import instead_of, misnamed_agents, stray_notes
 from gateway.unavailable import remarks
 from gateway.yaml_source import Document, MapNode, parse
 from memory.conversation import AGENT_NAME
@@ -77,10 +78,10 @@ def load(config_dir: Path, environ: Mapping[str, str]) -> Loaded:
     problems += gateway.problems
     for name, document in agents.items():
         problems += document.problems
-        if not re.fullmatch(AGENT_NAME, name):
+        if not _is_name(name):
             problems.append(document.problem((), "文件名只能由小写字母、数字和 - 组成，最多 48 个字符；请改名"))
-    stray = (config_dir / "agents").glob("*.yml")
-    problems += [Problem(shown(path), 1, "", "扩展名应为 .yaml；请改名") for path in stray]
+    stray = misnamed_agents(config_dir)
+    problems += stray
     agent_settings, found = _agents(agents)
     problems += found
     if not gateway.readable:
@@ -89,7 +90,7 @@ def load(config_dir: Path, environ: Mapping[str, str]) -> Loaded:
     settings, found = _settings(gateway, agent_settings)
     problems += found
     checked = cross_checks(settings, documents)
-    if any(not document.readable for document in agents.values()):
+    if stray or any(not document.readable or not _is_name(name) for name, document in agents.items()):
         checked = [problem for problem in checked if problem.key != "agent.default"]
     problems = without_repeats(problems, *checked)
     if problems:
@@ -99,6 +100,8 @@ def load(config_dir: Path, environ: Mapping[str, str]) -> Loaded:
         *remarks(settings),
         *token_note(settings),
         *model_notes(settings, gateway, variables),
+        *keyword_notes(agents),
+        *stray_notes(config_dir, asked),
         *dotenv_notes(config_dir / ".env", dotenv, asked, variables),
     )
     return Loaded(settings.model_copy(update={"notes": told}), documents)
@@ -107,6 +110,10 @@ def load(config_dir: Path, environ: Mapping[str, str]) -> Loaded:
 def agent_files(config_dir: Path) -> list[Path]:
     """The agents' files, by name; what editors leave beside them is none."""
     return sorted(path for path in (config_dir / "agents").glob("*.yaml") if not path.name.startswith("."))
+
+
+def _is_name(name: str) -> bool:
+    return re.fullmatch(AGENT_NAME, name) is not None
 
 
 def _dotenv(dotenv: Path) -> tuple[Mapping[str, str], list[Problem]]:
@@ -129,7 +136,14 @@ def _document(path: Path, variables: Mapping[str, str]) -> Document:
 
 def _unread(path: Path, error: OSError | UnicodeDecodeError) -> Problem:
     if isinstance(error, FileNotFoundError):
-        message = "找不到这个文件；请从随附的 config/ 复制，或用 --config 指定目录"
+        other = instead_of(path)
+        message = (
+            f"找不到这个文件，却有 {other}；请改名"
+            if other
+            else "找不到这个文件；请从随附的 config/ 复制，或用 --config 指定目录"
+        )
+    elif isinstance(error, IsADirectoryError):
+        message = "是一个目录，不是文件；请移走"
     elif isinstance(error, UnicodeDecodeError):
         message = "不是 UTF-8 编码；请另存为 UTF-8"
     else:

@@ -18,7 +18,7 @@ _DEEPEST = 40
 class TextNode:
     """A scalar: its text with ``${…}`` filled in, the text as written, and whether it stands without quotes.
 
-    `wide`: the line of a ``key：value`` in it, with a full-width colon; 0 without one.
+    `wide`: the line of a ``key：value`` in it, with a full-width colon; 0 without one. `variables`: those that gave a value.
     """
 
     line: int
@@ -26,6 +26,7 @@ class TextNode:
     written: str
     plain: bool
     wide: int = 0
+    variables: tuple[str, ...] = ()
 
     @property
     def blank(self) -> bool:
@@ -88,7 +89,12 @@ class Document:
 
     def problem(self, path: KeyPath, message: str) -> Problem:
         """A problem at this place."""
-        return Problem(self.file, self.line(path), dotted(path), message)
+        return Problem(self.file, self.line(path), dotted(path), message + self._source(path))
+
+    def _source(self, path: KeyPath) -> str:
+        """Where the value comes from that the file itself does not show."""
+        node = self.node(path)
+        return f"（值取自 {'、'.join(node.variables)}）" if isinstance(node, TextNode) and node.variables else ""
 
 
 def _child(node: Node | None, part: str | int) -> Node | None:
@@ -191,7 +197,9 @@ class _Builder:
             self._problem(line, path, str(error))
             text = written
         plain = not node.style
-        return TextNode(line, text, written, plain, self._wide(node) if plain and "：" in written else 0)
+        wide = self._wide(node) if plain and "：" in written else 0
+        variables = tuple(sorted(name for name in references(written) if self._variables.get(name)))
+        return TextNode(line, text, written, plain, wide, variables)
 
     def _wide(self, node: yaml.ScalarNode) -> int:
         lines = range(node.start_mark.line, node.end_mark.line + 1)

@@ -284,6 +284,16 @@ WRONG = [
     ('server:\n  host: "abc\n  port: 80\n# c\nlog:\n  level: "info"\n', 2, "", "引号"),
     ("server:\n  host: 'abc\n  port: 80\nlog: {level: 'info', format: text}\n", 2, "", "引号"),
     ("log: {level: info", 1, "", "右括号"),
+    ("timezone: UTC\nlog: {level: info\nserver:\n  port: 1\n", 2, "", "这里开始的"),
+    ("server:\n  host: 127.0.0.1\n  port 8080\n  drain: 15s\n", 3, "", "缺少冒号"),
+    ("server\n  port: 8080\n", 1, "", "缺少冒号"),
+    ("server:\n  port:8080\n  drain: 15s\n", 2, "", "要有一个空格"),
+    ("server:\n  port:\u00a08080\n  drain: 15s\n", 2, "", "要有一个空格"),
+    ("server:\n  host: 127.0.0.1\n\u3000port: 8080\n  drain: 15s\n", 3, "", "全角空格"),
+    ("server:\n  host: 127.0.0.1\n\u00a0\u00a0port: 8080\n  drain: 15s\n", 3, "", "全角空格"),
+    ("server:\nhost: 127.0.0.1\n  port: 8080\n", 3, "", "比第 2 行深"),
+    ("log: {}\nserver:\n  host: 127.0.0.1 # here\n   port: 8080\n", 4, "", "第 3 行开始的那一层对不齐"),
+    ("server:\n    host: 127.0.0.1\n  port: 8080\n", 3, "", "对不齐"),
     ('timezone: UTC\nlog: {level: "info}', 2, "", "引号"),
     ("admins: *SECRETCANARY", 1, "", "加引号"),
     ("timezone: UTC: x", 1, "", "冒号"),
@@ -315,6 +325,30 @@ def test_a_full_width_colon_that_is_meant_is_text(write: Write) -> None:
     assert got.agents["general-agent"].prompt == "先问： tone：warm"
 
 
+@pytest.mark.parametrize(
+    ("agent", "line", "said"),
+    [
+        ("prompt: |\n你是助手\n不要说谎\n", 2, "比它的键缩进"),
+        ("prompt:\n  你是助手：\n  规则: 好\n", 3, "在键后面写 |"),
+        ("prompt: x\nintents:\n  keywords:\n    -岗位\n", 3, "每行一个「- 值」"),
+    ],
+)
+def test_a_wrong_agent_is_named_with_its_line(write: Write, agent: str, line: int, said: str) -> None:
+    found = the_problem(write(general_agent=agent))
+    assert found.startswith(f"agents/general-agent.yaml:{line}: "), found
+    assert said in found
+
+
+def test_what_comes_from_a_variable_is_said_to(write: Write) -> None:
+    text = "models:\n  main: {provider: demo, base-url: '${ADDRESS:-http://x}', api-key: '${KEY:-}'}\n"
+    found = the_problem(write(text), {"ADDRESS": "SECRETCANARY", "KEY": ""})
+    assert found.endswith("（值取自 ADDRESS）")
+    assert "SECRETCANARY" not in found
+    entry = "channels: {feishu: {enabled: true, app-id: '${APP_ID:-}', app-secret: '${APP_SECRET:-}', agent: ''}}\n"
+    assert the_problem(write(text + entry)).endswith("（对应 .env 的 APP_ID、APP_SECRET）")
+    assert the_problem(write(text + entry), {"APP_ID": "cli_x"}).endswith("（对应 .env 的 APP_SECRET）")
+
+
 def test_a_kind_that_does_not_exist_lists_those_that_can_be_used(write: Write) -> None:
     found = the_problem(write("channels: {x: {kind: slack}}"))
     assert all(kind in found for kind in KINDS.keys() - PLANNED)
@@ -340,6 +374,37 @@ def test_a_misspelt_name_in_dotenv_is_remarked(write: Write, dotenv: str, said: 
     notes = [note for note in load_settings(folder, {}).notes if "没有用到" in note]
     assert [note.partition("：")[2] for note in notes] == ([said] if said else [])
     assert "没有用到" not in "".join(load_settings(folder, {"OPENAI_API_KEY": "set-elsewhere"}).notes)
+
+
+@pytest.mark.parametrize("name", ["config/.env.txt", "config/env", "config/.env.example", ".env"])
+def test_a_file_that_stands_in_for_the_dotenv_is_remarked(write: Write, name: str) -> None:
+    folder = write("models: {main: {provider: demo, api-key: '${OPENAI_API_KEY:-}'}}\n")
+    stray = folder.parent / name
+    for text, said in (("OPENAI_API_KEY=SECRETCANARY\n", True), ("OPENAI_API_KEY=\n", False), ("OTHER=x\n", False)):
+        stray.write_text(text)
+        notes = [note for note in load_settings(folder, {}).notes if "不会读" in note]
+        assert len(notes) == said
+        assert not said or (notes[0].startswith(f"{stray} 里有 OPENAI_API_KEY") and "SECRETCANARY" not in notes[0])
+    stray.write_text("OPENAI_API_KEY=SECRETCANARY\n")
+    (folder / ".env").write_text("")
+    assert not [note for note in load_settings(folder, {}).notes if "不会读" in note]
+
+
+def test_an_agent_beside_the_folder_of_agents_is_remarked(write: Write) -> None:
+    folder = write()
+    (folder / "my-agent.yaml").write_text(AGENT)
+    assert [note for note in load_settings(folder, {}).notes if note.startswith(f"{folder / 'my-agent.yaml'} 不会读")]
+
+
+@pytest.mark.parametrize(
+    ("keywords", "said"),
+    [("[岗位，工作]", True), ("[岗位、工作]", True), ("[岗位, 工作]", False), ("['岗位，']", False)],
+)
+def test_a_full_width_comma_between_keywords_is_remarked(write: Write, keywords: str, said: bool) -> None:
+    folder = write(general_agent=f"{AGENT}intents:\n  keywords: {keywords}\n")
+    notes = [note for note in load_settings(folder, {}).notes if "半角逗号" in note]
+    assert len(notes) == said
+    assert not said or "general-agent.yaml:3：" in notes[0]
 
 
 DEEPSEEK = {"OPENAI_BASE_URL": "https://api.deepseek.com/v1", "OPENAI_API_KEY": "x"}
@@ -516,6 +581,17 @@ def test_files_that_cannot_be_read(write: Write, tmp_path: Path) -> None:
     folder = write()
     (folder / "agents" / "other.yml").write_text(AGENT)
     assert the_problem(folder) == "agents/other.yml:1: 扩展名应为 .yaml；请改名"
+    for name in ("general-agent.yaml.txt", "general-agent.YAML", "General-Agent.yaml"):
+        folder = write(other=AGENT)
+        (folder / "agents" / name).write_text(AGENT)
+        assert the_problem(folder).startswith(f"agents/{name}:1: "), "nor is it said that there is no such agent"
+    for name in ("gateway.yml", "gateway.yaml.txt"):
+        folder = write()
+        (folder / "gateway.yaml").rename(folder / name)
+        assert the_problem(folder) == f"gateway.yaml:1: 找不到这个文件，却有 {name}；请改名"
+    folder = write()
+    (folder / "agents" / "other.yaml").mkdir()
+    assert "是一个目录" in the_problem(folder)
     folder = write(general_agent="prompt: [")
     assert the_problem(folder).startswith("agents/general-agent.yaml:")
     folder = write()
