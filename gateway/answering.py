@@ -44,7 +44,7 @@ class Answer:
     usage: Usage | None = None
     stopped: bool = False
     roomy: bool = False
-    """Whether all that was said, this answer too, has plenty of room in the next window: no summary can be due."""
+    """Whether all that no summary covers, this answer too, has its room in the next window: no summary can be due."""
 
 
 @dataclass(slots=True)
@@ -175,11 +175,11 @@ class Answering:
         told = completion.usage
         usage = Usage(told.prompt_tokens, told.completion_tokens) if told else None
         context_settings = question.snapshot.context(question.agent, question.entry)
-        return Answer(
-            text,
-            usage,
-            roomy=not loop.rounds and _is_roomy(window, context_settings, room.tokens, message_tokens(text)),
-        )
+        roomy = ahead.kept is not None and not loop.rounds
+        if roomy and ahead.kept is not None:
+            newest = ahead.kept.turns[0].n + 1  # the answer, behind the question
+            roomy = is_roomy(window, context_settings, room.tokens, newest, message_tokens(text))
+        return Answer(text, usage, roomy=roomy)
 
     async def _count_earlier(self, question: Question, room: Room, earlier: Sequence[Turn], meter: Meter) -> None:
         """Counts, by estimate, what these turns took: they are in the file, but their count was lost before it was recorded."""
@@ -277,13 +277,19 @@ def _noted_tool(note: Callable[..., None], name: str, outcome: str, chars: int, 
     note(Kind.TOOL, name=name, outcome=outcome, chars=chars, seconds=round(seconds, 3))
 
 
-def _is_roomy(window: Window, settings: ContextSettings, room: int, answer_tokens: int) -> bool:
-    """Whether the window was whole and, with question and answer, is far from every bound that makes a summary due."""
-    whole = not window.gap and window.not_read_before is None and window.summary is None
-    visited = len(window.messages) + len(window.dropped)
+def is_roomy(window: Window, settings: ContextSettings, room: int, newest: int, answer_tokens: int) -> bool:
+    """Whether the next window, with question and answer (ordinal `newest`), surely leaves no gap and no summary is due."""
     tokens = window.tokens + window.question_tokens + answer_tokens
-    few = visited + 4 <= min(settings.window.max_messages, settings.summary.after_turns)
-    return whole and few and tokens < min(settings.window.max_tokens, room // 2)
+    if window.gap or tokens >= min(settings.window.max_tokens, room // 2):
+        return False
+    if window.summary is None:
+        visited = len(window.messages) + len(window.dropped)
+        few = visited + 4 <= min(settings.window.max_messages, settings.summary.after_turns)
+        return few and window.not_read_before is None
+    since = newest - window.summary.through
+    rhythm = settings.summary.keep + settings.summary.every_messages
+    # One place is the next question's, one may be taken by the line for a missing answer.
+    return since < rhythm and since + 2 <= settings.window.max_messages
 
 
 def request_of(question: Question, window: Window, room: Room, history: str) -> ModelRequest:
