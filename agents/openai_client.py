@@ -1,8 +1,9 @@
 """Asks an OpenAI-compatible server: a request in, streamed text and one clean completion out, within its time.
 
-The package openai (3.57.0) is used by ``client.post``: its ``chat.completions.create`` walks every message against
-its type declarations, which costs ten times as much CPU and buys nothing for a body made here. Its own retries and
-time-outs are off: they count per try, and a time-out of ten minutes times three is no bound.
+The package openai (3.57.0) says with what headers a server wants to be asked. It does not ask: its
+``chat.completions.create`` walks every message against its type declarations, which costs ten times the CPU of the rest
+and buys nothing for a body made here; its ``post`` still costs twice what `agents.model_http` does; its retries and
+time-outs count per try, and a time-out of ten minutes times three is no bound.
 """
 
 import asyncio
@@ -13,12 +14,10 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import cast
 
 import aiohttp
 import httpx2
-import openai
-from openai import AsyncOpenAI, AsyncStream
+from openai import AsyncOpenAI
 
 from agents.cleaning import ThinkFilter
 from agents.events import EventReader
@@ -36,7 +35,7 @@ from agents.model import (
     NoPlace,
     OddAnswer,
 )
-from agents.model_http import ModelHttp
+from agents.model_http import ModelHttp, pieces, whole
 from agents.refusal import ModelBusy, refusal, retry_after, status_inside
 from agents.wire import AnswerReader, Dialect, body
 from memory.conversation import Role
@@ -78,7 +77,7 @@ class OpenAIClient:
         jitter: Callable[[], float] = random.random,
         first_pause: float = 0.5,
     ) -> None:
-        """Reads certificates from disk: not on the event loop. `first_pause` in seconds; it doubles with each try."""
+        """Asks the system for its name and version: not on the event loop. `first_pause` (s) doubles with each try."""
         self._settings = settings
         self._jitter = jitter
         self._first_pause = first_pause
@@ -86,10 +85,10 @@ class OpenAIClient:
         self._beginning = asyncio.Semaphore(_BEGIN_AT_ONCE)
         self._dialect = Dialect()
         self._thinks_unopened = False  # what it thinks has an end tag and no begin: known after the first answer
-        self._url = f"{settings.base_url.rstrip('/')}/chat/completions"
+        url = f"{settings.base_url.rstrip('/')}/chat/completions"
+        self._http = ModelHttp(url, _headers(settings), connections=settings.max_concurrency)
         self._running = 0
         self._retired = False
-        self._sdk: AsyncOpenAI | None = self._made()
 
     @property
     def settings(self) -> ModelSettings:
@@ -115,27 +114,8 @@ class OpenAIClient:
     async def retire(self) -> None:
         """Closes the connections as soon as no answer is under way. Asked again, the client opens them anew."""
         self._retired = True
-        if not self._running and self._sdk is not None:
-            sdk, self._sdk = self._sdk, None
-            await sdk.close()
-
-    def _made(self) -> AsyncOpenAI:
-        return AsyncOpenAI(
-            api_key=self._settings.api_key.get_secret_value() or "none",
-            base_url=self._settings.base_url,
-            max_retries=0,
-            timeout=None,
-            http_client=ModelHttp(connections=self._settings.max_concurrency),
-        )
-
-    async def _opened(self) -> AsyncOpenAI:
-        if self._sdk is None:
-            sdk = await asyncio.to_thread(self._made)
-            if self._sdk is None:
-                self._sdk = sdk
-            else:
-                await sdk.close()
-        return self._sdk
+        if not self._running:
+            await self._http.close()
 
     async def _finished(
         self, first: Completion, request: ModelRequest, on_text: Callable[[str], None], deadline: float
@@ -220,17 +200,16 @@ class OpenAIClient:
                         reader.finish = "length"  # a server that knows no bound
                         break
                     patience = _PATIENCE_AFTER_FINISH if reader.finish else self._settings.timeout
-                    silence.reschedule(min(deadline, loop.time() + patience))
+                    until = min(deadline, loop.time() + patience)
+                    if abs(until - (silence.when() or 0.0)) > self._settings.timeout / 100:  # a timer is dear
+                        silence.reschedule(until)
         except TimeoutError:
             if not reader.finish:
                 reason = f"{self._settings.model}: no answer in time (timeout or total-timeout)"
                 raise ModelTimeout(reason, loop.time() - begun) from None
-        except openai.APIStatusError as error:
-            raise self._refused(error, dialect) from None
-        except openai.APIConnectionError as error:
-            # Without time-outs of its own the SDK says APITimeoutError when the server hangs up.
-            raise ModelBusy(f"{self._settings.model}: no connection ({type(error.__cause__).__name__})") from None
-        except (httpx2.HTTPError, aiohttp.ClientError) as error:
+        except aiohttp.ClientConnectorError as error:
+            raise ModelBusy(f"{self._settings.model}: no connection ({type(error).__name__})") from None
+        except aiohttp.ClientError as error:
             raise ModelBusy(f"{self._settings.model}: broken connection ({type(error).__name__})") from None
         except ValueError:
             # What json and the decoders raise; their messages quote the body.
@@ -239,26 +218,18 @@ class OpenAIClient:
 
     async def _chunks(self, request: ModelRequest, dialect: Dialect) -> AsyncGenerator[object, None]:
         """The parsed chunks of one answer; of a server that does not stream, the whole answer as one."""
-        sdk = await self._opened()
+        asked = json.dumps(body(request, self._settings, dialect), ensure_ascii=False).encode()
         async with self._beginning:
             await asyncio.sleep(0)
-        asked: object = await sdk.post(
-            self._url,
-            cast_to=httpx2.Response,
-            content=json.dumps(body(request, self._settings, dialect), ensure_ascii=False).encode(),
-            stream=True,
-            stream_cls=AsyncStream[object],
-        )
-        response = cast(httpx2.Response, asked)  # as it is, unread: that is what its class in `cast_to` stands for
-        try:
+        async with self._http.post(asked) as response:
             kind = response.headers.get("content-type", "")
+            if response.status >= 300:
+                raise self._refused(response, await whole(response), dialect)
             if "json" in kind or "html" in kind:
-                yield self._without_error(json.loads(await response.aread()))
+                yield self._without_error(json.loads(await whole(response)))
             else:
                 async for data in _events(response):
                     yield self._without_error(json.loads(data))
-        finally:
-            await response.aclose()
 
     def _without_error(self, chunk: object) -> object:
         """The chunk; what it says of an error is raised."""
@@ -283,28 +254,43 @@ class OpenAIClient:
         finish = "tool_calls" if calls else "length" if reader.finish in _CUT else "stop"
         return Completion(text=thinking.text, model=model, usage=reader.usage, finish=finish, tool_calls=calls)
 
-    def _refused(self, error: openai.APIStatusError, spoken: Dialect) -> Exception:
-        reason = error.response.text[:_MOST_REASON]
-        dialect = spoken.after_refusal(reason) if error.status_code in (400, 422) else None
+    def _refused(self, response: aiohttp.ClientResponse, content: bytes, spoken: Dialect) -> Exception:
+        reason = content.decode(errors="replace")[:_MOST_REASON]
+        dialect = spoken.after_refusal(reason) if response.status in (400, 422) else None
         if dialect is not None:
             return _KeyRefused(dialect)
-        wait = retry_after(error.response.headers, datetime.now(UTC))
-        return refusal(self._settings.model, error.status_code, reason, wait)
+        wait = retry_after(response.headers, datetime.now(UTC))
+        return refusal(self._settings.model, response.status, reason, wait)
 
     def _error_inside(self, error: object) -> ModelError:
         """An error that came with status 200, as the whole answer or within the stream."""
         return refusal(self._settings.model, status_inside(error), str(error)[:_MOST_REASON])
 
 
-async def _events(response: httpx2.Response) -> AsyncGenerator[str, None]:
+def _headers(settings: ModelSettings) -> dict[str, str]:
+    """The headers the SDK gives a request with a JSON body."""
+    sdk = AsyncOpenAI(
+        api_key=settings.api_key.get_secret_value() or "none",
+        base_url=settings.base_url,
+        http_client=httpx2.AsyncClient(transport=httpx2.MockTransport(_unasked)),  # its own would read certificates
+    )
+    named = {**sdk.default_headers, **sdk.auth_headers}
+    return {name: value for name, value in named.items() if isinstance(value, str)}
+
+
+def _unasked(request: httpx2.Request) -> httpx2.Response:
+    raise AssertionError("the SDK is only asked for its headers")
+
+
+async def _events(response: aiohttp.ClientResponse) -> AsyncGenerator[str, None]:
     """The data of the events of an answer up to ``[DONE]``; what follows is read, so that the connection can be used again."""
-    reader, pieces = EventReader(), response.aiter_bytes()
-    async for piece in pieces:
+    reader, coming = EventReader(), pieces(response)
+    async for piece in coming:
         for data in reader.feed(piece):
             if data.startswith("[DONE]"):
                 with suppress(TimeoutError):
                     async with asyncio.timeout(_PATIENCE_AFTER_DONE):
-                        async for _ in pieces:
+                        async for _ in coming:
                             pass
                 return
             yield data

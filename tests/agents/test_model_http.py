@@ -1,13 +1,12 @@
-"""The HTTP client below the SDK: proxies of the environment, and nothing left open."""
+"""HTTP to a server of models: proxies of the environment, and nothing left open."""
 
 import asyncio
 import contextlib
 
-import httpx2
 import pytest
 
 from agents import model_http
-from agents.model_http import ModelHttp
+from agents.model_http import ModelHttp, environment_proxy, whole
 from tests.platforms.model_server import ModelServer
 
 
@@ -24,15 +23,15 @@ async def test_the_environments_proxy_is_asked_and_a_bypass_is_not(monkeypatch: 
     monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     async with ModelServer() as model:
-        client = ModelHttp(connections=2)
-        request = client.build_request("POST", "http://model.invalid/v1/x", headers=[], content=b"{}")
-        response = await client.send(request)
-        assert (response.status_code, await response.aread()) == (200, b"{}")
+        client = ModelHttp("http://model.invalid/v1/x", {}, connections=2)
+        async with client.post(b"{}") as response:
+            assert (response.status, await whole(response)) == (200, b"{}")
         assert lines == [b"POST http://model.invalid/v1/x HTTP/1.1\r\n"]
-        here = await client.send(client.build_request("POST", f"{model.base_url}/none", headers=[], content=b"{}"))
-        assert (here.status_code, len(lines)) == (404, 1)
-        await here.aclose()
-        await client.aclose()
+        near = ModelHttp(f"{model.base_url}/none", {}, connections=2)
+        async with near.post(b"{}") as here:
+            assert (here.status, len(lines)) == (404, 1)
+        await client.close()
+        await near.close()
     server.close()
     await server.wait_closed()
 
@@ -51,11 +50,10 @@ async def test_what_is_compressed_is_read(monkeypatch: pytest.MonkeyPatch) -> No
 
     server = await asyncio.start_server(answer, "127.0.0.1", 0)
     monkeypatch.delenv("http_proxy", raising=False)
-    client = ModelHttp(connections=2)
-    address = httpx2.URL(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/")
-    response = await client.send(client.build_request("POST", address, headers=[("a", "b")], content=b"{}"))
-    assert (await response.aread()).decode() == "压缩了的答复"
-    await client.aclose()
+    client = ModelHttp(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/", {"a": "b"}, connections=2)
+    async with client.post(b"{}") as response:
+        assert (await whole(response)).decode() == "压缩了的答复"
+    await client.close()
     server.close()
     await server.wait_closed()
 
@@ -70,7 +68,7 @@ async def test_what_is_compressed_is_read(monkeypatch: pytest.MonkeyPatch) -> No
         ({}, None),
     ],
 )
-async def test_proxies_as_people_write_them(
+def test_proxies_as_people_write_them(
     monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], proxy: str | None
 ) -> None:
     for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"):
@@ -78,9 +76,7 @@ async def test_proxies_as_people_write_them(
         monkeypatch.delenv(name.lower(), raising=False)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    client = ModelHttp(connections=1)
-    assert client._proxy(httpx2.URL("http://model.invalid:8000/v1")) == proxy
-    await client.aclose()
+    assert environment_proxy("http://model.invalid:8000/v1") == proxy
 
 
 async def test_an_answer_without_end_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,10 +91,9 @@ async def test_an_answer_without_end_is_not_read_to_its_end(monkeypatch: pytest.
                 await writer.drain()
 
     server = await asyncio.start_server(answer, "127.0.0.1", 0)
-    client = ModelHttp(connections=1)
-    address = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
-    response = await client.send(client.build_request("POST", address, headers=[], content=b"{}"))
-    with pytest.raises(ValueError, match="more than"):
-        await response.aread()
-    await client.aclose()
+    client = ModelHttp(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/", {}, connections=1)
+    async with client.post(b"{}") as response:
+        with pytest.raises(ValueError, match="more than"):
+            await whole(response)
+    await client.close()
     server.close()

@@ -601,6 +601,6 @@ async def test_a_retired_client_ends_when_idle_and_answers_even_then(make: Make)
     await asyncio.sleep(0.05)
     await asker.client.retire()
     assert (await running).text == "答复：一"
-    assert asker.client._sdk is None
+    assert asker.client._http._session is None
     assert (await asker.ask("二")).text == "答复：二"
-    assert asker.client._sdk is None
+    assert asker.client._http._session is None

@@ -38,51 +38,51 @@ def beside(turns: Sequence[Turn], summary: Summary | None, window: WindowSetting
     return found.with_summary(chosen, message_tokens(chosen.text)) if chosen else found
 
 
+@st.composite
+def settings_of(draw: st.DrawFn) -> ContextSettings:
+    cap = draw(st.integers(2, 40))
+    window = WindowSettings(max_messages=cap, keep_recent=min(cap, 10), max_tokens=draw(st.integers(400, 4000)))
+    after_turns, every, keep = draw(st.tuples(st.integers(1, 20), st.integers(2, 12), st.integers(1, 12)))
+    return ContextSettings(
+        window=window, summary=SummarySettings(after_turns=after_turns, every_messages=every, keep=keep)
+    )
+
+
 @given(
     said=st.lists(st.tuples(texts, st.integers(0, 9).map(bool)), max_size=40),
-    question=texts,
-    answer=texts,
+    last=st.tuples(texts, texts),
     covered=st.integers(-1, 70),
-    cap=st.integers(2, 40),
-    budget=st.integers(400, 4000),
-    rhythm=st.tuples(st.integers(1, 20), st.integers(2, 12), st.integers(1, 12)),
+    context=settings_of(),
 )
 @settings(max_examples=400)
 def test_no_summary_is_due_where_there_is_room(
-    said: list[tuple[str, bool]],
-    question: str,
-    answer: str,
-    covered: int,
-    cap: int,
-    budget: int,
-    rhythm: tuple[int, int, int],
+    said: list[tuple[str, bool]], last: tuple[str, str], covered: int, context: ContextSettings
 ) -> None:
-    window_settings = WindowSettings(max_messages=cap, keep_recent=min(cap, 10), max_tokens=budget)
-    after_turns, every, keep = rhythm
-    summaries = SummarySettings(after_turns=after_turns, every_messages=every, keep=keep)
+    question, answer = last
     before = conversation(said)
-    through = min(covered, len(before) - 1)
+    n, through = len(before), min(covered, len(before) - 1)
     summary = Summary(text="说过的", id="s", epoch=0, through=through, at="") if through >= 0 else None
-    window = beside(before, summary, window_settings, question)
-    whole = [*before, *conversation([(question, False)])]
-    n = len(before)
-    whole[-1] = Turn(role=Role.USER, text=question, id="question", n=n, epoch=0, at=AT)
-    whole.append(Turn(role=Role.ASSISTANT, text=answer, id="answer", to="question", n=n + 1, epoch=0, at=AT))
-    context = ContextSettings(window=window_settings, summary=summaries)
+    window = beside(before, summary, context.window, question)
     roomy = is_roomy(window, context, ROOM, n + 1, message_tokens(answer))
     event(f"roomy: {roomy}, summary: {summary is not None}")
-    if roomy:
-        then = beside(whole, summary, window_settings, None)
-        standing = Standing(
-            epoch=0,
-            newest=n + 1,
-            base=-1,
-            rounds=sum(turn.role is Role.USER for turn in whole),
-            first=then.first,
-            gap=then.left_out(summary.through if summary else None),
-            last=summary,
-        )
-        assert due(standing, summaries) == ""
+    if not roomy:
+        return
+    then = [
+        *before,
+        Turn(role=Role.USER, text=question, id="question", n=n, epoch=0, at=AT),
+        Turn(role=Role.ASSISTANT, text=answer, id="answer", to="question", n=n + 1, epoch=0, at=AT),
+    ]
+    next_window = beside(then, summary, context.window, None)
+    standing = Standing(
+        epoch=0,
+        newest=n + 1,
+        base=-1,
+        rounds=sum(turn.role is Role.USER for turn in then),
+        first=next_window.first,
+        gap=next_window.left_out(summary.through if summary else None),
+        last=summary,
+    )
+    assert due(standing, context.summary) == ""
 
 
 def test_it_is_roomy_between_two_summaries() -> None:
