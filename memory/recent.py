@@ -49,8 +49,13 @@ class Recent:
 
     def put(self, conversation: ConversationId, stamp: Stamp, turns: Sequence[Turn], *, whole: bool) -> None:
         """Keeps what was read of the file with this stamp, newest first."""
-        turns, whole = tuple(turns[:MOST_TURNS]), whole and len(turns) <= MOST_TURNS
-        kept = Kept(stamp, turns, whole, sum(map(_weight, turns)))
+        self._put(conversation, stamp, turns, whole, sum(map(_weight, turns)))
+
+    def _put(
+        self, conversation: ConversationId, stamp: Stamp, turns: Sequence[Turn], whole: bool, characters: int
+    ) -> None:
+        characters -= sum(map(_weight, turns[MOST_TURNS:]))
+        kept = Kept(stamp, tuple(turns[:MOST_TURNS]), whole and len(turns) <= MOST_TURNS, characters)
         with self._guard:
             self._drop(conversation)
             self._kept[conversation] = kept
@@ -66,7 +71,8 @@ class Recent:
         if kept is None or kept.stamp != before or any(_repeats(turn, kept.turns) for turn in turns):
             self.drop(conversation)
         else:
-            self.put(conversation, after, (*reversed(turns), *kept.turns), whole=kept.whole)
+            characters = kept.characters + sum(map(_weight, turns))
+            self._put(conversation, after, (*reversed(turns), *kept.turns), kept.whole, characters)
 
     def drop(self, conversation: ConversationId) -> None:
         """Keeps nothing of this file."""

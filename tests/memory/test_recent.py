@@ -5,6 +5,7 @@ import fcntl
 import os
 import tempfile
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -207,3 +208,14 @@ async def test_who_gives_up_lets_nobody_overtake_what_is_being_written(
     await second
     assert [turn.id for turn in await asyncio.to_thread(store.full, ONE)] == ["q1", "q2", "q3"]
     await store.close()
+
+
+def test_what_is_kept_weighs_what_its_turns_weigh(tmp_path: Path) -> None:
+    some = Recent()
+    some.put(ONE, (1, 1, 1, 1), [question(n) for n in range(recent.MOST_TURNS - 3)], whole=True)
+    for n in range(8):
+        some.appended(ONE, (1, 1 + n, 1, 1), (1, 2 + n, 1, 1), [replace(question(1000 + n), text="新" * n)])
+        found = some.get(ONE)
+        assert found is not None
+        assert found.characters == sum(map(recent._weight, found.turns)) == some._characters
+    assert (len(found.turns), found.whole) == (recent.MOST_TURNS, False)
