@@ -10,6 +10,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from gateway.argument_parser import ArgumentParser
 from gateway.check import check
 from gateway.console.auth import TokenUnusable
 from gateway.live_settings import LiveSettings
@@ -89,8 +90,16 @@ def _with_settings(args: argparse.Namespace, live: LiveSettings) -> int:
 
 
 def _private(workspace: Path) -> None:
-    """Makes the folder, for its owner only; one that others may enter is closed to them, or remarked. Raises OSError."""
-    workspace.mkdir(mode=0o700, parents=True, exist_ok=True)
+    """Makes the folder, for its owner only; one that others may enter is closed to them, or remarked.
+
+    Raises WorkspaceError, OSError.
+    """
+    try:
+        workspace.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise WorkspaceError(f"工作目录 {workspace} 处已有文件；请用 --workspace 指定一个目录") from None
+    except OSError as error:
+        raise WorkspaceError(f"工作目录 {workspace} 无法建立（{error.strerror}）；请检查路径和权限") from error
     mode = workspace.stat().st_mode
     if not mode & 0o077:
         return
@@ -152,14 +161,14 @@ async def _conversations(args: argparse.Namespace) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser() -> ArgumentParser:
     environ: Mapping[str, str] = os.environ
-    places = argparse.ArgumentParser(add_help=False)
+    places = ArgumentParser(add_help=False)
     places.add_argument("--config", type=Path, default=Path(environ.get("SANQIAO_CONFIG", "config")), help="配置目录")
     places.add_argument(
         "--workspace", type=Path, default=Path(environ.get("SANQIAO_WORKSPACE", "workspace")), help="工作目录"
     )
-    parser = argparse.ArgumentParser(prog="sanqiao", description="三桥：微信、钉钉、飞书的智能体网关")
+    parser = ArgumentParser(prog="sanqiao", description="三桥：微信、钉钉、飞书的智能体网关")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     commands.add_parser("run", parents=[places], help="运行网关，直到 SIGTERM 或 Ctrl-C")
     checking = commands.add_parser("check", parents=[places], help="检查配置，列出所有问题")

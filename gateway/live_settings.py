@@ -91,6 +91,8 @@ class LiveSettings:
                     log.error("config_problem %s", problem)
             self.problems = error.problems
             return False
+        if self.problems:
+            log.info("config_mended 配置已改好")
         self.problems = ()
         self._wait_for_restart(changed_keys(merged, loaded.settings))
         self._swap(merged)
@@ -102,8 +104,13 @@ class LiveSettings:
         self.waiting = keys
 
     def _swap(self, settings: Settings) -> None:
+        for note in settings.notes:
+            if note not in self.current.notes:
+                log.warning("config_note %s", note)
         changed = changed_keys(self.current, settings)
         if not changed:
+            if settings.notes != self.current.notes:
+                self.current = settings
             return
         old, self.current = self.current, settings
         log.info("config_taken_over keys=%s", ",".join(changed))

@@ -25,11 +25,13 @@ _SECONDS = 3600.0
 
 async def repair(live: LiveSettings, workspace: Path, names: Sequence[str]) -> int:
     """Mends the named conversations, or all; returns the exit code: 1 if anything was lost."""
-    try:
-        conversations = [ConversationId.parse(name) for name in names]
-    except InvalidId as error:
-        print(f"不是会话编号：{error}；用 conversations 查看有哪些会话", file=sys.stderr)
-        return 2
+    conversations = []
+    for name in names:
+        try:
+            conversations.append(ConversationId.parse(name))
+        except InvalidId:
+            print(f"{name} 不是会话编号；用 conversations 查看有哪些会话", file=sys.stderr)
+            return 2
     logs.configure(LogSettings(level="error", format=live.current.log.format))  # what was done is printed
     lock = WorkspaceLock(workspace)
     try:

@@ -127,7 +127,10 @@ async def test_a_broken_file_changes_nothing_and_is_told_once(
     assert live.problems == ()
 
 
-async def test_an_emptied_or_missing_file_changes_nothing(live: LiveSettings, folder: Path) -> None:
+async def test_an_emptied_or_missing_file_changes_nothing(
+    live: LiveSettings, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "sanqiao.config")
     before = live.current
     replace(folder / "gateway.yaml", "")
     await until(lambda: live.problems != ())
@@ -137,6 +140,19 @@ async def test_an_emptied_or_missing_file_changes_nothing(live: LiveSettings, fo
     replace(folder / "gateway.yaml", GOOD)
     await until(lambda: live.problems == ())
     assert live.current is before, "the same content is no change"
+    assert caplog.text.count("config_mended") == 1
+
+
+async def test_what_is_remarked_while_it_runs_is_logged_once_and_shown(
+    live: LiveSettings, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    replace(folder / "agents" / "general-agent.yaml", "prompt: x\nintents: {keywords: [甲，乙]}\n")
+    await until(lambda: "config_note" in caplog.text)
+    assert any("甲，乙" in note for note in live.current.notes)
+    (folder / "stray.yaml").write_text("prompt: x\n")
+    replace(folder / ".env", "A=1\n")
+    await until(lambda: any("stray.yaml" in note for note in live.current.notes))
+    assert caplog.text.count("config_note") == 2
 
 
 async def test_a_half_written_file_is_not_taken(

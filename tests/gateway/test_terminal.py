@@ -225,3 +225,38 @@ def until_loaded(pid: int, library: str) -> None:
             return
         time.sleep(0.01)
     raise AssertionError(f"{library} is not loaded after 20 s")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "缺少 COMMAND；用 sanqiao -h 查看用法"),
+        (["chek"], "没有 chek 这个命令（是不是 check ？）；用 sanqiao -h 查看用法"),
+        (["start"], "没有 start 这个命令（可写 run、check、chat、"),
+        (["window"], "缺少 CONVERSATION；用 sanqiao window -h 查看用法"),
+        (["forget", "--user"], "--user 后面缺少值；用 sanqiao forget -h 查看用法"),
+        (["forget"], "缺少 --user；"),
+        (["run", "--confg", "x"], "不认识的参数：--confg x；"),
+        (["check", "--online=x"], "参数不对（"),
+    ],
+)
+def test_wrong_arguments_are_told_in_one_chinese_line(
+    capsys: pytest.CaptureFixture[str], words: list[str], said: str
+) -> None:
+    try:
+        code: object = run_command(words)
+    except SystemExit as ended:
+        code = ended.code
+    printed = capsys.readouterr().err
+    assert code == 2
+    assert printed.startswith(said)
+    assert printed.count("\n") == 1
+
+
+def test_a_workspace_that_cannot_be_one_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("")
+    for workspace in (tmp_path / "file", tmp_path / "file" / "below"):
+        assert run(workspace, "conversations") == 2
+        assert capsys.readouterr().err == f"工作目录 {workspace} 处已有文件；请用 --workspace 指定一个目录\n"
+    assert run(tmp_path / "ws", "repair", "nonsense") == 2
+    assert capsys.readouterr().err == "nonsense 不是会话编号；用 conversations 查看有哪些会话\n"
