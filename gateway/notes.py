@@ -44,10 +44,13 @@ def model_notes(settings: Settings, document: Document, variables: Mapping[str, 
     return tuple(notes)
 
 
-def keyword_notes(documents: Mapping[str, Document]) -> tuple[str, ...]:
-    """Keywords of agents with a full-width comma in them, which is no comma to YAML: probably several keywords."""
+def wide_notes(documents: Mapping[str, Document]) -> tuple[str, ...]:
+    """Full-width characters in agents' files that are text to YAML: commas between keywords, a bar before a prompt."""
     notes = []
     for document in documents.values():
+        prompt = document.node(("prompt",))
+        if isinstance(prompt, TextNode) and prompt.plain and prompt.written.startswith("｜"):
+            notes.append(f"{document.file}:{prompt.line}：prompt 后面是全角的「｜」，各行会并成一行；请改成半角的 |")
         node = document.node(("intents", "keywords"))
         for item in node.items if isinstance(node, ListNode) else ():
             if isinstance(item, TextNode) and item.plain and re.search("[，、；]", item.text):

@@ -12,7 +12,7 @@ from gateway.cross_checks import Documents, cross_checks, is_keyless, without_re
 from gateway.entries import read_entries
 from gateway.environment import read_dotenv
 from gateway.model_reader import read_model
-from gateway.notes import dotenv_notes, keyword_notes, model_notes, token_note
+from gateway.notes import dotenv_notes, model_notes, token_note, wide_notes
 from gateway.planned_channels import PLANNED
 from gateway.problems import ConfigProblems, Problem, shown
 from gateway.sections import (
@@ -100,7 +100,7 @@ def load(config_dir: Path, environ: Mapping[str, str]) -> Loaded:
         *remarks(settings),
         *token_note(settings),
         *model_notes(settings, gateway, variables),
-        *keyword_notes(agents),
+        *wide_notes(agents),
         *stray_notes(config_dir, asked),
         *dotenv_notes(config_dir / ".env", dotenv, asked, variables),
     )

@@ -20,7 +20,8 @@ _FORM = "请写成「键: 值」"
 _SYNTAX = (
     # What PyYAML says → what to do. Its quoted details are not passed on: they can be a piece of a secret.
     (r"found character .*\\t.*cannot start", "缩进或值的开头有 Tab；请改用空格"),
-    (r"undefined alias", "以 * 开头的文字会被当作别名；请加引号"),
+    (r"undefined alias|scanning an (alias|anchor)", "以 * 或 & 开头的文字会被当作别名；请加引号"),
+    (r"scanning a block scalar", "| 的后面不能有文字；请另起一行，并缩进"),
     (r"cannot start any token", "值以特殊字符（@、` 或 %）开头；请加引号"),
     (
         r"mapping values are not allowed",
@@ -52,6 +53,8 @@ def explained(error: yaml.MarkedYAMLError, text: str) -> tuple[int, str]:
         return wide, WIDE_COLON
     if (opened := _quote_before(text, line)) is not None:
         return opened, "这里开始的引号没有在本行结束；请补上右引号"
+    if mark and "block mapping" in said and lines[line - 1][: mark.column].strip():
+        return line, "值的后面还有别的文字；含引号、方括号的文字请整个加上引号，或在键后面写 | 再另起一行"
     began = error.context_mark.line + 1 if error.context_mark else line
     if (precise := _precise(said, lines, line, began)) is not None:
         return precise

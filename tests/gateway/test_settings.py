@@ -331,6 +331,10 @@ def test_a_full_width_colon_that_is_meant_is_text(write: Write) -> None:
         ("prompt: |\n你是助手\n不要说谎\n", 2, "比它的键缩进"),
         ("prompt:\n  你是助手：\n  规则: 好\n", 3, "在键后面写 |"),
         ("prompt: x\nintents:\n  keywords:\n    -岗位\n", 3, "每行一个「- 值」"),
+        ("prompt: **你是助手**\n", 1, "以 * 或 & 开头"),
+        ("prompt: |你是助手\n  简短\n", 1, "| 的后面不能有文字"),
+        ('prompt: "你是"助手"\n', 1, "整个加上引号"),
+        ("prompt: [角色] 你是助手\ndescription: x\n", 1, "整个加上引号"),
     ],
 )
 def test_a_wrong_agent_is_named_with_its_line(write: Write, agent: str, line: int, said: str) -> None:
@@ -405,6 +409,12 @@ def test_a_full_width_comma_between_keywords_is_remarked(write: Write, keywords:
     notes = [note for note in load_settings(folder, {}).notes if "半角逗号" in note]
     assert len(notes) == said
     assert not said or "general-agent.yaml:3：" in notes[0]
+
+
+def test_a_full_width_bar_before_a_prompt_is_remarked(write: Write) -> None:
+    for bar, said in (("｜", True), ("|", False)):
+        notes = load_settings(write(general_agent=f"prompt: {bar}\n  你是助手\n  简短\n"), {}).notes
+        assert any("general-agent.yaml:1：prompt 后面是全角的" in note for note in notes) == said
 
 
 DEEPSEEK = {"OPENAI_BASE_URL": "https://api.deepseek.com/v1", "OPENAI_API_KEY": "x"}
