@@ -175,8 +175,11 @@ class OpenAIClient:
     async def _place(self, deadline: float) -> AsyncIterator[None]:
         """One of the `max-concurrency` places. Raises NoPlace when none gets free in time."""
         try:
-            async with asyncio.timeout_at(deadline):
-                await self._places.acquire()
+            if self._places.locked():
+                async with asyncio.timeout_at(deadline):
+                    await self._places.acquire()
+            else:
+                await self._places.acquire()  # at once
         except TimeoutError:
             raise NoPlace(f"{self._settings.model}: no place in time; raise max-concurrency") from None
         try:
@@ -219,8 +222,9 @@ class OpenAIClient:
     async def _chunks(self, request: ModelRequest, dialect: Dialect) -> AsyncGenerator[object, None]:
         """The parsed chunks of one answer; of a server that does not stream, the whole answer as one."""
         asked = json.dumps(body(request, self._settings, dialect), ensure_ascii=False).encode()
-        async with self._beginning:
-            await asyncio.sleep(0)
+        if self._running > _BEGIN_AT_ONCE:
+            async with self._beginning:
+                await asyncio.sleep(0)
         async with self._http.post(asked) as response:
             kind = response.headers.get("content-type", "")
             if response.status >= 300:

@@ -83,6 +83,12 @@ def _stands_alone(word: str, said: Collection[str], seen: str) -> bool:
     return word in seen
 
 
+@lru_cache(maxsize=256)
+def _folded(keywords: tuple[str, ...]) -> Mapping[str, str]:
+    """The keywords, each once, with what they are found by."""
+    return {word: word.casefold() for word in keywords}
+
+
 def scores(text: str, rules: Mapping[str, Intents]) -> list[RuleScore]:
     """The agents whose rules fit `text`, best first.
 
@@ -90,12 +96,12 @@ def scores(text: str, rules: Mapping[str, Intents]) -> list[RuleScore]:
     occurs only inside a longer keyword of another agent is no hit: 「求职信」 says nothing of 「求职」.
     """
     seen = text[:RULE_CHARACTERS].casefold()
-    said = {word.casefold() for intents in rules.values() for word in intents.keywords if word.casefold() in seen}
+    said = {low for intents in rules.values() for low in _folded(intents.keywords).values() if low in seen}
     found = []
     for agent, intents in rules.items():
-        words = [word for word in dict.fromkeys(intents.keywords) if word.casefold() in said]
-        words = [w for w in words if not any(w != other and w.casefold() in other.casefold() for other in words)]
-        words = [word for word in words if _stands_alone(word.casefold(), said, seen)]
+        hit = {word: low for word, low in _folded(intents.keywords).items() if low in said} if said else {}
+        longest = {w: low for w, low in hit.items() if not any(w != other and low in hit[other] for other in hit)}
+        words = [word for word, low in longest.items() if _stands_alone(low, said, seen)]
         fits = [f"句式 {n}" for n, p in enumerate(intents.patterns, 1) if _fits(p, text[:RULE_CHARACTERS])]
         hits = (*words, *fits)
         if hits:
