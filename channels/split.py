@@ -166,7 +166,9 @@ class _Splitter:
                 if at >= least and self._is_plain(rest, at, fence):
                     return at
         # One character more shows whether the last grapheme is whole.
-        graphemes: list[int] = [start + found.end() for found in _GRAPHEME.finditer(rest[start : len(window) + 1])]
+        graphemes: list[int] = [
+            start + found.end() for found in _GRAPHEME.finditer(rest[start : len(window) + 1], concurrent=False)
+        ]
         whole = [at for at in graphemes if at <= len(window)][-8:]
         return next((at for at in reversed(whole) if self._is_plain(rest, at, fence)), len(window))
 

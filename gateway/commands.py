@@ -71,7 +71,7 @@ def bare(text: str) -> str:
     """`text` without blanks and invisible characters at both ends."""
     if text[:1].isalnum() and text[-1:].isalnum():
         return text
-    stripped: str = _EDGES.sub("", text)
+    stripped: str = _EDGES.sub("", text, concurrent=False)
     return stripped
 
 

@@ -57,6 +57,7 @@ ASSENTS = (
 )
 """Words that may be the answer to a question of the assistant."""
 
+# Nowhere `concurrent`, as regex is by itself: to let other threads run for microseconds costs far more than it gives them.
 _LONGEST = 64
 """Characters, blanks and emoji included, beyond which no text is looked at."""
 
@@ -94,7 +95,7 @@ class Words:
 
     def make_up(self, plain: str) -> bool:
         """Whether a text is made only of these words and of what does not count around them."""
-        return bool(self.only.fullmatch(plain) and self.one.search(plain))
+        return bool(self.only.fullmatch(plain, concurrent=False) and self.one.search(plain, concurrent=False))
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +111,7 @@ class Acknowledgements:
         if len(text) > _LONGEST:
             return None
         plain = _plain(text)
-        if not self.every.make_up(plain) or len(_UNIT.findall(plain)) >= self.threshold:
+        if not self.every.make_up(plain) or len(_UNIT.findall(plain, concurrent=False)) >= self.threshold:
             return None
         return Kind.CLOSER if self.closers.make_up(plain) else Kind.ASSENT
 
@@ -133,6 +134,6 @@ def _bounded(word: str) -> str:
 
 def asks(text: str) -> bool:
     """Whether the last sentence of an assistant's turn is a question; a closing aside in brackets is passed over."""
-    end = _DECORATION.sub("", _ASIDE.sub("", text[-400:]))
-    sentences = [sentence for sentence in _SENTENCE_END.split(end) if sentence.strip()]
-    return bool(sentences and _ASKS.search(sentences[-1]))
+    end = _DECORATION.sub("", _ASIDE.sub("", text[-400:], concurrent=False), concurrent=False)
+    sentences = [sentence for sentence in _SENTENCE_END.split(end, concurrent=False) if sentence.strip()]
+    return bool(sentences and _ASKS.search(sentences[-1], concurrent=False))
