@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, settings
 settings.register_profile(
     "ours",
     max_examples=40 * int(os.environ.get("HYPOTHESIS_FACTOR", "1")),
+    deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("ours")

@@ -30,6 +30,7 @@ class World:
     lanes: dict[LaneKey, "asyncio.Queue[InboundMessage]"] = field(default_factory=dict)
     accepted: set[str] = field(default_factory=set)
     workers: list["asyncio.Task[None]"] = field(default_factory=list)
+    sayings: list["asyncio.Task[None]"] = field(default_factory=list)
     turns: int = 0
 
     def __post_init__(self) -> None:
@@ -132,7 +133,7 @@ class World:
                 await saying
             else:
                 await self.pause(0.03)
-                self.workers.append(saying)
+                self.sayings.append(saying)
 
 
 def _message(user: str, text: str, number: str) -> InboundMessage:
@@ -146,9 +147,9 @@ def _message(user: str, text: str, number: str) -> InboundMessage:
 async def test_every_answer_is_seen_once(seed: int) -> None:
     world = World(random.Random(seed))
     await asyncio.gather(*(world.talk(user, 25) for user in _PEOPLE))
+    await asyncio.gather(*world.sayings)
     for queue in list(world.lanes.values()):
         await queue.join()
-    await asyncio.sleep(0.3)  # the last deliveries end
     for user in _PEOPLE:
         number = 0
         while world.on_shelf(user):

@@ -2,9 +2,9 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from aiohttp import web
 from pydantic import SecretStr
@@ -20,8 +20,23 @@ from memory.conversation import LaneKey
 from tests.platforms.wechat_platform import AES_KEY, APP_ID, APP_SECRET, TOKEN, WeChatPlatform
 from tests.waiting import until
 
-TIMES = Times(hold=0.3, join=0.22, look=0.01)
 MORE, LATER = Texts().get("more"), Texts().get("later")
+
+
+@dataclass
+class Patience:
+    """Stands in for `Times`: nothing is late, however busy the machine is, but where a test wants it."""
+
+    hold: float = 30.0
+    join: float = 30.0
+    look: float = 0.01
+
+    @contextlib.contextmanager
+    def short(self, seconds: float = 0.05) -> Iterator[None]:
+        """Whatever is delivered meanwhile is held so long only; what is answered meanwhile may be in time or late."""
+        self.hold = self.join = seconds
+        yield
+        self.hold, self.join = Patience.hold, Patience.join
 
 
 def settings(**over: Any) -> WeChatSettings:
@@ -40,7 +55,7 @@ def settings(**over: Any) -> WeChatSettings:
 
 @dataclass
 class Stage:
-    """`channel` is set by `staged`. `shelving`: how long (s) a part is on its way to the shelf."""
+    """`channel` is set by `staged`. `shelving`: a part is on its way to the shelf until it is set."""
 
     messages: list[InboundMessage] = field(default_factory=list)
     shelf: list[tuple[LaneKey, ShelvedPart]] = field(default_factory=list)
@@ -48,7 +63,8 @@ class Stage:
     react: Callable[[InboundMessage], Any] | None = None
     error: Exception | None = None
     shelf_error: Exception | None = None
-    shelving: float = 0.0
+    shelving: asyncio.Event | None = None
+    times: Patience = field(default_factory=Patience)
     duplicates: int = 0
     channel: WeChatChannel = field(init=False)
     _work: set["asyncio.Task[Any]"] = field(default_factory=set)
@@ -98,6 +114,10 @@ class Stage:
         await until(lambda: any(each.text == text for each in self.messages), what=text)
         return self.message(text)
 
+    async def held(self, deliveries: int = 1) -> None:
+        """Returns once so many deliveries are held."""
+        await until(lambda: self.channel._passive._held == deliveries, what="held")
+
     async def answer(self, message: InboundMessage, text: str) -> list[str]:
         """Answers as the outbox does: part by part, the rest to the shelf. What became of the parts."""
         self._turns += 1
@@ -107,7 +127,8 @@ class Stage:
             try:
                 await self.channel.send(part)
             except SendDeferred:
-                await asyncio.sleep(self.shelving)
+                if self.shelving is not None:
+                    await self.shelving.wait()
                 for rest in range(number, len(parts)):
                     shelved = ShelvedPart(turn, rest, len(parts), parts[rest], message.id)
                     self.shelf.append((message.lane, shelved))
@@ -135,11 +156,11 @@ class Stage:
 
 
 @contextlib.asynccontextmanager
-async def staged(platform: WeChatPlatform, stage: Stage, times: Times = TIMES, **over: Any) -> AsyncIterator[Stage]:
+async def staged(platform: WeChatPlatform, stage: Stage, **over: Any) -> AsyncIterator[Stage]:
     """The channel behind the real public listener, with `stage` behind it and `platform` before it."""
     own = {"api_base_url": platform.base, "mode": "safe" if platform.safe else "plain", **over}
     entry = settings(**own)
-    stage.channel = WeChatChannel("wechat", entry, stage.accept, stage, Texts().get, times=times)
+    stage.channel = WeChatChannel("wechat", entry, stage.accept, stage, Texts().get, times=cast(Times, stage.times))
     app: web.Application = build_public(stage.channel.routes(), lambda: (200, "ok"), 1 << 20)
     listener = Listener(app, "127.0.0.1", 0, grace=0.1)
     await listener.start()

@@ -1,6 +1,7 @@
 """A real redis-server to start, freeze, kill and fill, and sockets that are no good Redis; each on a loopback port."""
 
 import asyncio
+import contextlib
 import re
 import shutil
 import signal
@@ -8,15 +9,41 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
 
 import pytest
 import redis
 
+from memory.memory import Memory
+from memory.redis_link import RedisLink
 from tests.scenarios.gateway import free_port
 
 _COMMAND = re.compile(rb"(?:\A|\r\n)\*\d+\r\n")
+
+
+def link_of(memory: Memory) -> RedisLink:
+    """A memory's way to Redis."""
+    assert memory._short_term is not None
+    return memory._short_term._link
+
+
+def rested(memory: Memory) -> None:
+    """The pause after a failure, which in tests lasts an hour, is over."""
+    link = link_of(memory)
+    link._next_try = link._clock()
+
+
+@contextlib.contextmanager
+def impatient(memory: Memory, seconds: float = 0.2) -> Iterator[None]:
+    """Redis is waited for no longer than this, where elsewhere the time-out is long enough for a busy machine."""
+    link = link_of(memory)
+    patience, link._timeout = link._timeout, seconds
+    try:
+        yield
+    finally:
+        link._timeout = patience
 
 
 def binary() -> str:
@@ -36,12 +63,12 @@ class RedisServer:
         self.url = f"redis://127.0.0.1:{self.port}/0"
         self._options = options
         self._process: subprocess.Popen[bytes] | None = None
-        self.client = redis.Redis(port=self.port, socket_timeout=2, socket_connect_timeout=2)
+        self.client = redis.Redis(port=self.port, socket_timeout=20, socket_connect_timeout=20)
 
     def start(self) -> None:
         words = ["--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", *self._options]
         self._process = subprocess.Popen([binary(), *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        end = time.monotonic() + 10
+        end = time.monotonic() + 30
         while time.monotonic() < end:
             try:
                 socket.create_connection(("127.0.0.1", self.port)).close()

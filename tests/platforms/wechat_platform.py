@@ -98,13 +98,13 @@ class Call:
 
 
 class WeChatPlatform:
-    """`async with WeChatPlatform(url) as platform:`; `url` may be set later. `patience`: when it hangs up (s).
+    """`async with WeChatPlatform(url) as platform:`; `url` may be set later. `patience`: when it hangs up (s); the real one's is 5.
 
     `errors` are errcodes for the next sends, used up one by one; `right` False: 48001 to each send and typing;
     `limit`: bytes a 客服消息 may have; `tokens_die`: every token is refused; `raw`: answers of the API instead.
     """
 
-    def __init__(self, url: str = "", *, safe: bool = True, patience: float = 5.0) -> None:
+    def __init__(self, url: str = "", *, safe: bool = True, patience: float = 50.0) -> None:
         self.url, self.safe, self.patience = url, safe, patience
         self.calls: list[Call] = []
         self.errors: list[int] = []

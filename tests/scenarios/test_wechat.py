@@ -1,6 +1,11 @@
-"""公众号 through the whole gateway: slow models, fetch words, restarts, commands, 客服消息, files; times are scaled."""
+"""公众号 through the whole gateway: slow models, fetch words, restarts, commands, 客服消息, files.
+
+What is late is made so: the model is held until the test has seen what should come before its answer.
+"""
 
 import asyncio
+import contextlib
+import sqlite3
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +14,7 @@ import pytest
 
 from channels.wechat import passive
 from gateway.texts import DEFAULTS
+from tests.channels.wechat_stage import Patience
 from tests.platforms.model_server import ModelServer
 from tests.platforms.wechat_platform import (
     AES_KEY,
@@ -20,8 +26,8 @@ from tests.platforms.wechat_platform import (
     WeChatPlatform,
     message_xml,
 )
-from tests.scenarios.gateway import Gateway, Inside, Process
-from tests.waiting import until
+from tests.scenarios.gateway import Inside, Process, held
+from tests.waiting import until, until_told
 
 MORE, LATER = DEFAULTS["more"], DEFAULTS["later"]
 
@@ -33,9 +39,11 @@ async def platform() -> AsyncIterator[WeChatPlatform]:
 
 
 @pytest.fixture
-def scaled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Deliveries are held for 0.5 s instead of 4.5."""
-    monkeypatch.setattr(passive, "TIMES", passive.Times(hold=0.5, join=0.4))
+def times(monkeypatch: pytest.MonkeyPatch) -> Patience:
+    """How long deliveries are held: as long as they need, but where a test wants it shorter."""
+    patience = Patience()
+    monkeypatch.setattr(passive, "TIMES", patience)
+    return patience
 
 
 def entry(platform: WeChatPlatform, **over: Any) -> dict[str, Any]:
@@ -48,10 +56,38 @@ def config(platform: WeChatPlatform, **over: Any) -> dict[str, Any]:
 
 
 @pytest.fixture
-async def gateway(tmp_path: Path, model: ModelServer, platform: WeChatPlatform, scaled: None) -> AsyncIterator[Gateway]:
+async def gateway(
+    tmp_path: Path, model: ModelServer, platform: WeChatPlatform, times: Patience
+) -> AsyncIterator[Inside]:
     async with Inside(tmp_path, model, config(platform)) as running:
         platform.url = running.url("/wechat")
         yield running
+
+
+async def open_deliveries(gateway: Inside, count: int) -> None:
+    """Returns once so many deliveries are held."""
+    (channel,) = (each for name, each in gateway.app._channels.items() if name == "wechat")
+    await until(lambda: channel._passive._held == count, what="held")
+
+
+async def counted(gateway: Inside, what: str) -> int:
+    """How many rows of the gateway's database there are of this kind."""
+
+    def look() -> int:
+        with contextlib.closing(sqlite3.connect(gateway.workspace / "gateway.db")) as db:
+            return int(db.execute(f"SELECT COUNT(*) FROM {what}").fetchone()[0])
+
+    return await asyncio.to_thread(look)
+
+
+async def accepted(gateway: Inside) -> int:
+    """How many messages were accepted."""
+    return await counted(gateway, "messages")
+
+
+async def shelved(gateway: Inside, count: int = 1) -> None:
+    """Returns once so many parts wait for the person's next contact."""
+    await until_told(lambda: counted(gateway, "parts WHERE state = 'shelved'"), count)
 
 
 async def whole(platform: WeChatPlatform, user: str, text: str) -> str:
@@ -64,26 +100,31 @@ async def whole(platform: WeChatPlatform, user: str, text: str) -> str:
 
 
 async def test_a_slow_model_three_deliveries_one_turn_one_answer(
-    gateway: Gateway, model: ModelServer, platform: WeChatPlatform
+    gateway: Inside, model: ModelServer, platform: WeChatPlatform, times: Patience
 ) -> None:
-    model.delay = lambda messages: 0.8
-    assert await platform.ask("oA", "帮我想一想") == ("答复：帮我想一想", 2)
+    xml = message_xml("oA", Content="帮我想一想", MsgId=77)
+    async with held(model, "想一想"):
+        with times.short(0.2):
+            assert (await platform.deliver(xml)).cut
+        second = asyncio.create_task(platform.deliver(xml))
+        await open_deliveries(gateway, 1)
+    assert (await second).text == "答复：帮我想一想"
     assert len(model.requests) == 1
     assert await gateway.said() == [("user", "帮我想一想"), ("assistant", "答复：帮我想一想")]
-    (item, _) = await gateway.items()
-    number = item.meta["id"].partition(":")[2]
-    again = await platform.ask("oA", "帮我想一想", int(number))
+    again = await platform.ask("oA", "帮我想一想", 77)
     assert again == ("答复：帮我想一想", 1), "a repeat is given the same answer"
     assert len(model.requests) == 1
 
 
 async def test_the_answer_that_was_too_late_is_fetched(
-    gateway: Gateway, model: ModelServer, platform: WeChatPlatform
+    gateway: Inside, model: ModelServer, platform: WeChatPlatform, times: Patience
 ) -> None:
-    model.delay = lambda messages: 2.0
-    assert await platform.ask("oA", "很慢的问题") == (LATER, 3)
-    assert (await platform.ask("oA", "继续"))[0] == "答复：很慢的问题"
-    model.delay = lambda messages: 0.0
+    async with held(model, "很慢"):
+        with times.short():
+            assert await platform.ask("oA", "很慢的问题") == (LATER, 3)
+        fetching = asyncio.create_task(platform.ask("oA", "继续"))
+        await open_deliveries(gateway, 1)
+    assert (await fetching)[0] == "答复：很慢的问题"
     assert await platform.ask("oB", "继续") == ("答复：继续", 1), "another person's"
     assert not model.asked("继续")[1:]
     assert await platform.ask("oA", "继续") == ("答复：继续", 1), "nothing waits any more: an ordinary message"
@@ -91,16 +132,17 @@ async def test_the_answer_that_was_too_late_is_fetched(
 
 
 async def test_the_next_question_brings_the_late_answer_and_is_answered(
-    gateway: Gateway, model: ModelServer, platform: WeChatPlatform
+    gateway: Inside, model: ModelServer, platform: WeChatPlatform, times: Patience
 ) -> None:
-    model.delay = lambda messages: 1.9 if "很慢" in str(messages[-1]["content"]) else 0.0
-    assert await platform.ask("oA", "很慢的问题") == (LATER, 3)
+    async with held(model, "很慢"):
+        with times.short():
+            assert await platform.ask("oA", "很慢的问题") == (LATER, 3)
     await until(lambda: model.running == 0)
     assert await whole(platform, "oA", "另一个问题") == "答复：很慢的问题\n\n答复：另一个问题"
     assert not model.asked("继续")
 
 
-async def test_a_long_answer_in_parts(gateway: Gateway, model: ModelServer, platform: WeChatPlatform) -> None:
+async def test_a_long_answer_in_parts(gateway: Inside, model: ModelServer, platform: WeChatPlatform) -> None:
     model.answer = lambda messages: "好" * 1500
     parts = (await whole(platform, "oA", "长文")).split("\n\n")
     assert len(parts) == 3
@@ -109,19 +151,19 @@ async def test_a_long_answer_in_parts(gateway: Gateway, model: ModelServer, plat
 
 
 async def test_messages_sent_while_a_turn_runs_are_merged_into_the_newest(
-    gateway: Gateway, model: ModelServer, platform: WeChatPlatform
+    gateway: Inside, model: ModelServer, platform: WeChatPlatform
 ) -> None:
-    model.delay = lambda messages: 0.8 if messages[-1]["content"] == "一" else 0.0
     asking = []
-    for text in ("一", "二", "三"):
-        asking.append(asyncio.create_task(platform.ask("oA", text)))
+    async with held(model, "一"):
+        for number, text in enumerate(("一", "二", "三"), 1):
+            asking.append(asyncio.create_task(platform.ask("oA", text)))
+            await until_told(lambda: accepted(gateway), number)
         await until(lambda: model.requests)
-        await asyncio.sleep(0.03)
     assert [(await each)[0] for each in asking] == ["答复：一", "", "答复：二\n三"]
 
 
 async def test_what_is_no_question_never_reaches_the_model(
-    gateway: Gateway, model: ModelServer, platform: WeChatPlatform
+    gateway: Inside, model: ModelServer, platform: WeChatPlatform
 ) -> None:
     for kind, fields, name in (
         ("event", {"Event": "subscribe", "EventKey": ""}, "welcome"),
@@ -139,7 +181,7 @@ async def test_what_is_no_question_never_reaches_the_model(
 
 
 async def test_a_new_conversation_and_what_it_forgets(
-    gateway: Gateway, model: ModelServer, platform: WeChatPlatform
+    gateway: Inside, model: ModelServer, platform: WeChatPlatform
 ) -> None:
     await platform.ask("oA", "我叫张三")
     assert await platform.ask("oA", "我叫什么？") == ("你叫张三", 1)
@@ -147,19 +189,22 @@ async def test_a_new_conversation_and_what_it_forgets(
     assert await platform.ask("oA", "我叫什么？") == ("我不知道你的名字", 1)
 
 
-async def test_two_people_at_once_get_their_own(gateway: Gateway, model: ModelServer, platform: WeChatPlatform) -> None:
-    model.delay = lambda messages: 0.7 if "慢" in str(messages[-1]["content"]) else 0.0
-    people = [f"o{number}" for number in range(8)]
-    answers = await asyncio.gather(
-        *(platform.ask(user, f"{user} 慢" if n % 2 else user) for n, user in enumerate(people))
-    )
-    assert [text for text, _ in answers] == [
-        f"答复：{user} 慢" if n % 2 else f"答复：{user}" for n, user in enumerate(people)
-    ]
+async def test_many_people_at_once_get_their_own(
+    gateway: Inside, model: ModelServer, platform: WeChatPlatform, times: Patience
+) -> None:
+    slow = [message_xml(f"o{n}", Content=f"o{n} 慢", MsgId=n) for n in range(1, 8, 2)]
+    async with held(model, "慢"):
+        with times.short():
+            assert all(each.cut for each in await asyncio.gather(*map(platform.deliver, slow)))
+        again = [asyncio.create_task(platform.deliver(xml)) for xml in slow]
+        quick = [asyncio.create_task(platform.ask(f"o{n}", f"o{n}")) for n in range(0, 8, 2)]
+        assert await asyncio.gather(*quick) == [(f"答复：o{n}", 1) for n in range(0, 8, 2)]
+        await open_deliveries(gateway, 4)
+    assert [each.text for each in await asyncio.gather(*again)] == [f"答复：o{n} 慢" for n in range(1, 8, 2)]
 
 
 async def test_a_failing_model_is_a_friendly_text(
-    gateway: Gateway, model: ModelServer, platform: WeChatPlatform
+    gateway: Inside, model: ModelServer, platform: WeChatPlatform
 ) -> None:
     model.fail = [(401, {"error": {"message": "bad key sk-scenario-canary"}}, {})]
     assert await platform.ask("oA", "你好") == (DEFAULTS["failed"], 1)
@@ -167,20 +212,19 @@ async def test_a_failing_model_is_a_friendly_text(
 
 
 async def test_active_send_and_its_quota(
-    tmp_path: Path, model: ModelServer, platform: WeChatPlatform, scaled: None
+    tmp_path: Path, model: ModelServer, platform: WeChatPlatform, times: Patience
 ) -> None:
     async with Inside(tmp_path, model, config(platform, **{"active-send": "auto"})) as running:
         platform.url = running.url("/wechat")
-        model.delay = lambda messages: 0.8
-        assert await platform.ask("oA", "要慢慢答") == ("", 1)
+        async with held(model, "慢慢"):
+            assert await platform.ask("oA", "要慢慢答") == ("", 1)
+            await until(lambda: platform.of(TYPING))
         await until(lambda: platform.sent)
         assert platform.sent[0].text == "答复：要慢慢答"
-        assert platform.of(TYPING)
-        model.delay = lambda messages: 0.0
         model.answer = lambda messages: "好" * 4500
         assert await platform.ask("oA", "很长") == ("", 1)
         await until(lambda: len(platform.sent) == 6)
-        await asyncio.sleep(0.2)  # the rest goes to the shelf
+        await shelved(running, 3)
         texts = [call.text for call in platform.sent[1:]]
         while texts[-1].endswith(MORE):
             texts.append((await platform.ask("oA", "继续"))[0])
@@ -189,32 +233,32 @@ async def test_active_send_and_its_quota(
 
 
 async def test_an_account_without_the_right_to_send(
-    tmp_path: Path, model: ModelServer, platform: WeChatPlatform, scaled: None
+    tmp_path: Path, model: ModelServer, platform: WeChatPlatform, times: Patience
 ) -> None:
     platform.right = False
     async with Inside(tmp_path, model, config(platform, **{"active-send": "auto"})) as running:
         platform.url = running.url("/wechat")
         assert await platform.ask("oB", "头一个") == ("", 1)
         await until(lambda: platform.of(SEND))
-        await asyncio.sleep(0.1)
+        await shelved(running)
         assert await whole(platform, "oB", "下一个") == "答复：头一个\n\n答复：下一个"
         assert await whole(platform, "oB", "第三个") == "答复：第三个"
         assert len(platform.of(SEND)) == 1
 
 
 async def test_late_answers_survive_a_restart(
-    tmp_path: Path, model: ModelServer, platform: WeChatPlatform, scaled: None
+    tmp_path: Path, model: ModelServer, platform: WeChatPlatform, times: Patience
 ) -> None:
-    model.delay = lambda messages: 1.9
     gateway = Inside(tmp_path, model, config(platform))
     async with gateway:
         platform.url = gateway.url("/wechat")
-        assert await platform.ask("oA", "很慢的问题") == (LATER, 3)
-        await until(lambda: model.running == 0)
+        async with held(model, "很慢"):
+            with times.short():
+                assert await platform.ask("oA", "很慢的问题") == (LATER, 3)
+        await shelved(gateway)
     async with gateway:
         assert await platform.ask("oA", "继续") == ("答复：很慢的问题", 1)
         xml = message_xml("oA", Content="新", MsgId=5)
-        model.delay = lambda messages: 0.0
         assert (await platform.deliver(xml)).text == "答复：新"
     async with gateway:
         assert (await platform.deliver(xml)).text == "答复：新", "a repeat after a restart"
@@ -223,7 +267,7 @@ async def test_late_answers_survive_a_restart(
 
 async def test_killed_while_a_delivery_is_held(tmp_path: Path, model: ModelServer, platform: WeChatPlatform) -> None:
     """At real times: the platform's next delivery is answered by the turn that the new process begins again."""
-    model.delay = lambda messages: 2.5
+    model.delay = lambda messages: 60.0
     gateway = Process(tmp_path, model, config(platform))
     async with gateway:
         platform.url = gateway.url("/wechat")
@@ -232,7 +276,8 @@ async def test_killed_while_a_delivery_is_held(tmp_path: Path, model: ModelServe
         await until(lambda: model.requests)
         await gateway.kill()
         assert (await first).cut
+        model.delay = lambda messages: 0.0
         await gateway.start()
-        assert (await platform.deliver(xml)).text == "答复：别丢了我"
+        assert (await platform.ask("oA", "别丢了我", 9))[0] == "答复：别丢了我"
         assert len(model.requests) <= 2
         assert await gateway.said() == [("user", "别丢了我"), ("assistant", "答复：别丢了我")]
