@@ -32,13 +32,14 @@ from agents.model import (
 )
 from agents.models import Models, UnknownModel, WatchedClient
 from tests.platforms.model_server import Chunks, ModelServer, Raw, delta
+from tests.waiting import until
 
 ASK = ModelRequest(messages=(ChatMessage("system", "s"), ChatMessage("user", "你好")))
 
 
 def entry(server: ModelServer | None, **keys: Any) -> ModelSettings:
     url = server.base_url if server else "http://127.0.0.1:9/v1"
-    return ModelSettings(**{"base_url": url, "api_key": "k", "timeout": 1, "total_timeout": 3, **keys})
+    return ModelSettings(**{"base_url": url, "api_key": "k", "timeout": 20, "total_timeout": 40, **keys})
 
 
 @asynccontextmanager
@@ -80,13 +81,15 @@ async def test_the_next_model_answers_when_nobody_is_there(backup: ModelServer) 
 async def test_the_next_model_answers_after_a_wrong_key_and_after_silence(
     first: ModelServer, backup: ModelServer
 ) -> None:
+    first.fail = [(401, {}, {})]
+    async with models_of({"main": entry(first, fallback=("backup",)), "backup": entry(backup)}) as models:
+        assert (await models.client("main").complete(ASK, print)).text == "备用模型的答复"
+        assert len(first.requests) == 1
+    first.delay = lambda messages: 60.0
     settings = {"main": entry(first, fallback=("backup",), timeout=0.2), "backup": entry(backup)}
     async with models_of(settings) as models:
-        first.fail = [(401, {}, {})]
         assert (await models.client("main").complete(ASK, print)).text == "备用模型的答复"
-        first.delay = lambda messages: 5.0
-        assert (await models.client("main").complete(ASK, print)).text == "备用模型的答复"
-        assert len(first.requests) == 2
+        assert len(backup.requests) == 2
 
 
 async def test_nothing_is_said_twice(first: ModelServer, backup: ModelServer) -> None:
@@ -125,16 +128,16 @@ async def test_the_next_model_answers_where_the_first_gives_no_answer(first: Mod
 
 
 async def test_the_first_ones_total_time_is_for_all(backup: ModelServer) -> None:
-    backup.delay = lambda messages: 5.0
+    backup.delay = lambda messages: 60.0
     settings = {
         "main": entry(None, fallback=("backup",), total_timeout=0.4),
-        "backup": entry(backup, timeout=9, total_timeout=9),
+        "backup": entry(backup),
     }
     async with models_of(settings) as models:
         start = time.monotonic()
         with pytest.raises((ModelTimeout, ModelUnavailable)):
             await models.client("main").complete(ASK, print)
-        assert time.monotonic() - start < 2.5
+        assert time.monotonic() - start < 15
 
 
 async def test_when_all_fail_the_last_error_is_told(first: ModelServer) -> None:
@@ -326,10 +329,10 @@ def test_an_unknown_fallback_is_named() -> None:
 async def test_unchanged_clients_are_kept_and_the_others_end_when_idle(first: ModelServer) -> None:
     async with models_of({"main": entry(first), "old": entry(first, model="old")}) as models:
         main, old = models.client("main"), models.client("old")
-        first.delay = lambda messages: 0.2
-        running = asyncio.create_task(old.complete(ASK, print))
-        await asyncio.sleep(0.05)
-        renewed = await models.renew({"main": entry(first), "new": entry(first)})
+        async with first.held():
+            running = asyncio.create_task(old.complete(ASK, print))
+            await until(lambda: first.running)
+            renewed = await models.renew({"main": entry(first), "new": entry(first)})
         assert renewed.client("main") is main
         assert "old" not in renewed
         assert (await running).text == "答复：你好", "what runs is finished on the old one"

@@ -29,6 +29,7 @@ from agents.model import (
 from agents.openai_client import CUT_MARK, TRIES, OpenAIClient
 from memory.conversation import ToolCall
 from tests.platforms.model_server import Answer, Chunks, ModelServer, Raw, delta
+from tests.waiting import until
 
 KEY = "sk-test-123"
 
@@ -69,7 +70,7 @@ async def make(server: ModelServer) -> AsyncIterator[Make]:
     made: list[OpenAIClient] = []
 
     def make(**keys: Any) -> Asker:
-        settings = {"base_url": server.base_url, "api_key": KEY, "model": "fake", "timeout": 2, "total_timeout": 4}
+        settings = {"base_url": server.base_url, "api_key": KEY, "model": "fake", "timeout": 20, "total_timeout": 40}
         client = OpenAIClient(ModelSettings(**{**settings, **keys}), jitter=lambda: 0.0, first_pause=0.02)
         made.append(client)
         return Asker(server, client)
@@ -189,11 +190,11 @@ async def test_a_server_that_never_ends_its_stream_after_the_finish_is_not_waite
     asker: Asker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("agents.openai_client._PATIENCE_AFTER_FINISH", 0.05)
-    slow = Chunks([delta("答案", "stop"), *[": still here\n\n"] * 50], pause=0.1)
+    slow = Chunks([delta("答案", "stop"), *[": still here\n\n"] * 300], pause=0.1)
     asker.server.answers = [slow]
     start = time.monotonic()
     assert (await asker.ask()).text == "答案"
-    assert time.monotonic() - start < 2.5
+    assert time.monotonic() - start < 15
 
 
 async def test_usage_comes_without_being_asked_for(asker: Asker) -> None:
@@ -392,17 +393,17 @@ async def test_a_retry_after_that_does_not_fit_ends_it_at_once(asker: Asker) -> 
     start = time.monotonic()
     with pytest.raises(ModelUnavailable):
         await asker.ask()
-    assert time.monotonic() - start < 2.5
+    assert time.monotonic() - start < 15
     assert len(asker.server.requests) == 1
 
 
 async def test_with_a_fallback_it_does_not_wait_long(make: Make) -> None:
     asker = make(fallback=("other",), timeout=20, total_timeout=40)
-    asker.server.fail = [(429, {}, {"Retry-After": "5"})]
+    asker.server.fail = [(429, {}, {"Retry-After": "25"})]
     start = time.monotonic()
     with pytest.raises(ModelUnavailable):
         await asker.ask()
-    assert time.monotonic() - start < 2.5
+    assert time.monotonic() - start < 15
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 405])
@@ -430,7 +431,7 @@ async def test_nobody_there(make: Make, url: str) -> None:
     start = time.monotonic()
     with pytest.raises(ModelUnavailable):
         await make(base_url=url).ask()
-    assert time.monotonic() - start < 4.5
+    assert time.monotonic() - start < 15
 
 
 @pytest.mark.parametrize(
@@ -502,70 +503,70 @@ async def test_a_server_that_refuses_for_ever_is_not_asked_for_ever(asker: Asker
 
 # ------------------------------------------------------------------ time
 async def test_silence_ends_after_timeout_and_is_not_tried_again(make: Make) -> None:
-    asker = make(timeout=0.8, total_timeout=4)
-    asker.server.delay = lambda messages: 5.0
+    asker = make(timeout=0.5)
+    asker.server.delay = lambda messages: 60.0
     start = time.monotonic()
     with pytest.raises(ModelTimeout):
         await asker.ask()
-    assert time.monotonic() - start < 2.5
-    assert len(asker.server.requests) == 1
+    assert time.monotonic() - start < 15
+    assert len(asker.server.requests) <= 1
 
 
 async def test_timeout_is_the_wait_for_a_new_token_not_for_the_whole(make: Make) -> None:
-    asker = make(timeout=0.25, total_timeout=5)
-    asker.server.answers = [Chunks([delta(str(n)) for n in range(8)], pause=0.08)]
-    assert (await asker.ask()).text == "01234567"
+    asker = make(timeout=4)
+    asker.server.answers = [Chunks([delta(str(n)) for n in range(6)], pause=0.8)]
+    assert (await asker.ask()).text == "012345"
 
 
 async def test_a_model_that_thinks_long_is_waited_for(make: Make) -> None:
     """What it thinks is life, however long it takes to the first word; nothing of it is shown."""
-    asker = make(timeout=0.3)
-    thoughts = [delta(reasoning_content="想" * 5) for _ in range(8)] + [delta(None, reasoning="想")] * 2
-    asker.server.answers = [Chunks([*thoughts, delta("答案", "stop")], pause=0.06)]
+    asker = make(timeout=4)
+    thoughts = [delta(reasoning_content="想" * 5) for _ in range(4)] + [delta(None, reasoning="想")] * 2
+    asker.server.answers = [Chunks([*thoughts, delta("答案", "stop")], pause=0.8)]
     begun = time.monotonic()
     done = await asker.ask()
-    assert time.monotonic() - begun > 0.5
+    assert time.monotonic() - begun > 4
     assert done.text == asker.shown == "答案"
 
 
 async def test_signs_of_life_that_are_no_token_do_not_count(make: Make) -> None:
     """A queue that only sends comments and blank lines is no answer, and ends after `timeout`."""
     asker = make(timeout=0.3)
-    asker.server.answers = [Chunks([": keep-alive\n\n", "\n", " \n\n"] * 20, pause=0.05)]
+    asker.server.answers = [Chunks([": keep-alive\n\n", "\n", " \n\n"] * 400, pause=0.05)]
     with pytest.raises(ModelTimeout):
         await asker.ask()
 
 
 async def test_silence_in_the_middle_ends_it_too(make: Make) -> None:
-    asker = make(timeout=0.8, total_timeout=5)
-    asker.server.answers = [Chunks([delta("一"), *[": ping\n\n"] * 60, delta("二")], pause=0.05)]
+    asker = make(timeout=4)
+    asker.server.answers = [Chunks([delta("一"), *[": ping\n\n"] * 600, delta("二")], pause=0.05)]
     with pytest.raises(ModelTimeout):
         await asker.ask()
     assert asker.shown == "一"
 
 
 async def test_total_timeout_is_over_all(make: Make) -> None:
-    asker = make(timeout=5, total_timeout=0.4)
-    asker.server.answers = [Chunks([delta("字")] * 100, pause=0.05)]
+    asker = make(total_timeout=0.4)
+    asker.server.answers = [Chunks([delta("字")] * 1000, pause=0.05)]
     start = time.monotonic()
     with pytest.raises(ModelTimeout):
         await asker.ask()
-    assert time.monotonic() - start < 2.5
+    assert time.monotonic() - start < 15
 
 
 async def test_less_time_may_be_left(asker: Asker) -> None:
-    asker.server.delay = lambda messages: 5.0
+    asker.server.delay = lambda messages: 60.0
     start = time.monotonic()
     with pytest.raises(ModelTimeout):
         await asker.ask(within=0.2)
-    assert time.monotonic() - start < 2.5
+    assert time.monotonic() - start < 15
 
 
 async def test_cancelling_frees_the_place(make: Make) -> None:
     asker = make(max_concurrency=1)
-    asker.server.delay = lambda messages: 5.0
+    asker.server.delay = lambda messages: 60.0
     task = asyncio.create_task(asker.ask())
-    await asyncio.sleep(0.1)
+    await until(lambda: asker.server.running)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -576,19 +577,24 @@ async def test_cancelling_frees_the_place(make: Make) -> None:
 # ------------------------------------------------------------------ many at once
 async def test_no_more_than_max_concurrency_at_once_and_all_are_answered(make: Make) -> None:
     asker = make(max_concurrency=3)
-    asker.server.delay = lambda messages: 0.03
-    done = await asyncio.gather(*(asker.ask(str(n)) for n in range(12)))
+    async with asker.server.held() as released:
+        asking = [asyncio.create_task(asker.ask(str(n))) for n in range(12)]
+        await until(lambda: asker.server.running == 3)
+        await asyncio.sleep(0.05)
+        assert asker.server.running == 3
+        released.set()
+        done = await asyncio.gather(*asking)
     assert [each.text for each in done] == [f"答复：{n}" for n in range(12)]
     assert asker.server.most_running == 3
 
 
 async def test_waiting_for_a_place_counts(make: Make) -> None:
     asker = make(max_concurrency=1)
-    asker.server.delay = lambda messages: 0.5
-    first = asyncio.create_task(asker.ask("一"))
-    await asyncio.sleep(0.05)
-    with pytest.raises(ModelUnavailable, match="max-concurrency"):
-        await asker.ask("二", within=0.1)
+    async with asker.server.held():
+        first = asyncio.create_task(asker.ask("一"))
+        await until(lambda: asker.server.running)
+        with pytest.raises(ModelUnavailable, match="max-concurrency"):
+            await asker.ask("二", within=0.1)
     assert (await first).text == "答复：一"
     assert len(asker.server.requests) == 1
 
@@ -596,10 +602,10 @@ async def test_waiting_for_a_place_counts(make: Make) -> None:
 # ------------------------------------------------------------------ the end
 async def test_a_retired_client_ends_when_idle_and_answers_even_then(make: Make) -> None:
     asker = make()
-    asker.server.delay = lambda messages: 0.1
-    running = asyncio.create_task(asker.ask("一"))
-    await asyncio.sleep(0.05)
-    await asker.client.retire()
+    async with asker.server.held():
+        running = asyncio.create_task(asker.ask("一"))
+        await until(lambda: asker.server.running)
+        await asker.client.retire()
     assert (await running).text == "答复：一"
     assert asker.client._http._session is None
     assert (await asker.ask("二")).text == "答复：二"

@@ -117,11 +117,16 @@ def counted_reads() -> Iterator[list[int]]:
 
 
 class Lag:
-    """How long the event loop let others wait, at most, in seconds; and the most it worked itself meanwhile (`own`)."""
+    """How long the event loop let others wait, at most, in seconds; and the most it worked itself meanwhile (`own`).
+
+    `held`: the most that this whole process worked meanwhile: a machine that stands still, or serves others, adds
+    nothing to it, a thread that keeps the interpreter's lock does.
+    """
 
     def __init__(self) -> None:
         self.worst = 0.0
         self.own = 0.0
+        self.held = 0.0
 
     async def __aenter__(self) -> "Lag":
         self._task = asyncio.create_task(self._watch())
@@ -132,10 +137,11 @@ class Lag:
 
     async def _watch(self) -> None:
         while True:
-            start, own = time.perf_counter(), time.thread_time()
+            start, own, all_ = time.perf_counter(), time.thread_time(), time.process_time()
             await asyncio.sleep(0.001)
             self.worst = max(self.worst, time.perf_counter() - start - 0.001)
             self.own = max(self.own, time.thread_time() - own)
+            self.held = max(self.held, time.process_time() - all_)
 
 
 def floor(path: Path) -> float:

@@ -16,6 +16,7 @@ playwright = pytest.importorskip("playwright.async_api", reason="playwright is n
 from playwright.async_api import Browser, BrowserContext, Page, expect  # noqa: E402
 
 from tests.browser.watching import NEEDS_CHROMIUM, Watched  # noqa: E402
+from tests.waiting import until  # noqa: E402
 
 TOKEN = "a-token-for-browsers"
 LONG = "上海的 Python 后端岗位主要集中在互联网和金融公司。\n\n" + "\n".join(
@@ -76,7 +77,7 @@ async def console(backend: FakeBackend) -> AsyncIterator[tuple[Console, str]]:
 
 
 async def watched(context: BrowserContext, console: tuple[Console, str], backend: FakeBackend) -> Chat:
-    context.set_default_timeout(10_000)
+    context.set_default_timeout(30_000)
     return Chat(await context.new_page(), console[1], backend, console[0])
 
 
@@ -150,6 +151,7 @@ async def test_a_composition_is_not_sent(chat: Chat) -> None:
     assert not chat.backend.accepted
     await chat.page.keyboard.press("Enter")
     await expect(text).to_have_value("")
+    await until(lambda: chat.backend.accepted)
     assert [m.text for m in chat.backend.accepted] == ["nihao\n\n\n"]
 
 

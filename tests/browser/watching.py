@@ -8,6 +8,8 @@ import pytest
 playwright = pytest.importorskip("playwright.async_api", reason="playwright is not installed: no browser tests")
 from playwright.async_api import ConsoleMessage, Page, Request, expect  # noqa: E402
 
+expect.set_options(timeout=30_000)
+
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 FLAGS = [
     "--no-sandbox",

@@ -46,5 +46,5 @@ async def running(made: DingTalkChannel) -> AsyncIterator[DingTalkChannel]:
         yield made
     finally:
         await made.stop_receiving()
-        await asyncio.wait_for(task, 2)
+        await asyncio.wait_for(task, 30)
         await made.close()

@@ -65,14 +65,3 @@ def channel(fake: FakeFeishu, recorder: Recorder, mode: str = "websocket", **mor
 
 def part(message: InboundMessage, text: str, number: int = 0, total: int = 1, key: str = "") -> Part:
     return Part(message=message, text=text, number=number, total=total, key=key or f"{message.id}:{number}")
-
-
-async def until(condition, timeout: float = 5.0, what: str = "the condition") -> None:
-    async def poll() -> None:
-        while not condition():  # noqa: ASYNC110 - what is waited for is in another object
-            await asyncio.sleep(0.01)
-
-    try:
-        await asyncio.wait_for(poll(), timeout)
-    except TimeoutError:
-        raise AssertionError(f"{what} did not come true within {timeout} s") from None

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from channels.access_token import AccessToken, Grant, TokenError, TokenRefused, TokenUnavailable
+from tests.waiting import until_told
 
 
 class Platform:
@@ -65,8 +66,7 @@ async def test_it_is_renewed_early_while_the_old_one_is_served() -> None:
     await asyncio.sleep(0)
     assert platform.fetched == 2
     platform.gate.set()
-    await asyncio.sleep(0.01)
-    assert await token.get() == "t-2"
+    await until_told(token.get, "t-2")
     await token.close()
 
 

@@ -149,7 +149,7 @@ async def test_routes_and_run_of_the_modes() -> None:
     assert [(route.method, route.path) for route in http.routes()] == [("POST", "/dingtalk")]
     assert [route.path for route in further.routes()] == ["/dingtalk/ding-hr"]
     assert not stream.routes()
-    await asyncio.wait_for(http.run(), 1)
+    await asyncio.wait_for(http.run(), 30)
     assert http.health().ok
     for each in (http, stream, further):
         await each.close()

@@ -197,14 +197,15 @@ async def test_a_platform_that_never_answers_is_given_up(
     ding: FakeDingTalk, dingtalk: DingTalkChannel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("channels.dingtalk.api.ANSWER_SECONDS", 0.2)
-    ding.delays[SESSION] = 5
+    ding.delays[SESSION] = 60
     with pytest.raises(SendUncertain, match="no answer"):
         await dingtalk.send(part(asked(base=ding.base), "答"))
-    assert [call.path for call in ding.calls] == [SESSION], "whether it was taken is not known: not by the API as well"
-    ding.delays = {SINGLE: 5}
+    assert {call.path for call in ding.calls} <= {SESSION}, "whether it was taken is not known: not by the API as well"
+    assert len(ding.calls) <= 1
+    ding.delays = {SINGLE: 60}
     with pytest.raises(SendUncertain, match="no answer"):
         await dingtalk.send(part(without_webhook(ding), "答"))
-    ding.delays = {TOKEN: 5}
+    ding.delays = {TOKEN: 60}
     ding.revoke_tokens()
     monkeypatch.setattr("channels.calls.TRY_SECONDS", 0.2)
     with pytest.raises(SendFailed) as caught:
@@ -213,7 +214,7 @@ async def test_a_platform_that_never_answers_is_given_up(
 
 
 async def test_a_slow_webhook_holds_up_no_other_chat(ding: FakeDingTalk, dingtalk: DingTalkChannel) -> None:
-    ding.delays[SESSION] = 5
+    ding.delays[SESSION] = 60
     slow = asyncio.create_task(dingtalk.send(part(asked(base=ding.base, conversation="cidSlow"), "答")))
     await until(lambda: ding.sent(SESSION))
     await dingtalk.send(part(without_webhook(ding), "答"))

@@ -70,11 +70,11 @@ async def test_a_message_is_stored_and_acknowledged(
 async def test_200_messages_at_once_are_acknowledged_quickly_and_kept_in_order(
     ding: FakeDingTalk, dingtalk: DingTalkChannel, recorder: Recorder
 ) -> None:
-    recorder.delay = 0.05
+    recorder.delay = 0.2
     numbers = [await ding.say(f"{n}") for n in range(200)]
     await until(lambda: len(ding.acks) == 200)
-    assert max(ding.acks_of(number)[0].at - ding.pushed[number] for number in numbers) < 8, (
-        "one after another they would take ten"
+    assert max(ding.acks_of(number)[0].at - ding.pushed[number] for number in numbers) < 20, (
+        "one after another they would take forty"
     )
     assert recorder.texts == [str(n) for n in range(200)]
 
@@ -82,12 +82,14 @@ async def test_200_messages_at_once_are_acknowledged_quickly_and_kept_in_order(
 async def test_the_acknowledgement_waits_for_the_store_and_a_ping_does_not(
     ding: FakeDingTalk, dingtalk: DingTalkChannel, recorder: Recorder
 ) -> None:
-    recorder.delay = 0.3
+    recorder.gate = asyncio.Event()
     number = await ding.say()
     ping = await ding.push(ding.ping("op-7"))
+    await until(lambda: ding.acks_of(ping))
+    await asyncio.sleep(0.05)
+    assert not ding.acks_of(number)
+    recorder.gate.set()
     await until(lambda: ding.acks_of(number))
-    assert ding.acks_of(number)[0].at - ding.pushed[number] >= 0.3
-    assert ding.acks_of(ping)[0].at < ding.acks_of(number)[0].at
     assert ding.acks_of(ping)[0].body["data"] == {"opaque": "op-7"}
 
 
@@ -239,7 +241,7 @@ async def test_a_lost_connection_is_back_at_once(
     else:
         await ding.connections[0].close(code=1001)
     await ding.wait_connected(2)
-    assert time.monotonic() - before < 5
+    assert time.monotonic() - before < 20
     await ding.say("wieder da")
     await until(lambda: recorder.texts == ["wieder da"])
     assert dingtalk.health().ok
@@ -287,10 +289,11 @@ async def test_an_endpoint_that_never_answers_times_out(
     ding: FakeDingTalk, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("channels.calls.TRY_SECONDS", 0.2)
-    ding.delays[OPEN] = 30
+    ding.delays[OPEN] = 90
     async with running(channel(ding, recorder)) as dingtalk:
         await until(lambda: len(ding.opens) >= 2)
         ding.delays.clear()
+        monkeypatch.setattr("channels.calls.TRY_SECONDS", 20.0)
         await ding.wait_connected()
         await until(lambda: dingtalk.health().ok)
 
@@ -322,10 +325,10 @@ async def test_a_silent_server_is_noticed(
 async def test_a_quiet_connection_that_answers_pings_is_kept(
     ding: FakeDingTalk, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(long_connection, "SILENCE_SECONDS", 0.45)
+    monkeypatch.setattr(long_connection, "SILENCE_SECONDS", 1.5)
     async with running(channel(ding, recorder)):
         await ding.wait_connected()
-        await asyncio.sleep(1.0)
+        await asyncio.sleep(3.0)
         assert len(ding.opens) == 1
 
 
@@ -353,8 +356,8 @@ async def test_stopping_is_quick_and_what_is_under_way_is_acknowledged(ding: Fak
     await until(lambda: recorder.asked)
     before = time.monotonic()
     await dingtalk.stop_receiving()
-    assert time.monotonic() - before < 5
-    await asyncio.wait_for(task, 5)
+    assert time.monotonic() - before < 20
+    await asyncio.wait_for(task, 30)
     await until(lambda: ding.acks_of(number) and not ding.connections)
     await dingtalk.close()
 
@@ -364,7 +367,7 @@ async def test_stopping_is_quick_and_what_is_under_way_is_acknowledged(ding: Fak
 )
 async def test_stopping_is_quick_in_every_state(ding: FakeDingTalk, recorder: Recorder, state: str) -> None:
     if state == "endpoint frozen":
-        ding.delays[OPEN] = 30
+        ding.delays[OPEN] = 90
     if state == "waiting":
         ding.open_answer = (401, {"code": "invalidClient"})
     if state == "server frozen":
@@ -373,7 +376,7 @@ async def test_stopping_is_quick_in_every_state(ding: FakeDingTalk, recorder: Re
     task = asyncio.create_task(dingtalk.run()) if state != "never run" else None
     number = ""
     if state in ("store stuck", "leaving"):
-        recorder.delay = 30
+        recorder.delay = 90
         await ding.wait_connected()
         number = await ding.say()
     if state == "leaving":
@@ -383,9 +386,9 @@ async def test_stopping_is_quick_in_every_state(ding: FakeDingTalk, recorder: Re
     before = time.monotonic()
     await dingtalk.stop_receiving()
     await dingtalk.close()
-    assert time.monotonic() - before < 5
+    assert time.monotonic() - before < 20
     if task:
-        await asyncio.wait_for(task, 5)
+        await asyncio.wait_for(task, 30)
     assert not ding.acks_of(number), "not stored, so it may come again"
 
 

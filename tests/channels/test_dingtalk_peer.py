@@ -101,7 +101,7 @@ async def test_the_stand_in_is_understood_by_the_platforms_own_client() -> None:
             await ding.wait_connected(timeout=20)
             number = await ding.say("你好，同行", kind="2")
             assert process.stdout is not None
-            assert (await asyncio.wait_for(process.stdout.readline(), 10)).decode().strip() == "你好，同行"
+            assert (await asyncio.wait_for(process.stdout.readline(), 30)).decode().strip() == "你好，同行"
             await until(lambda: ding.acks_of(number))
             ping = await ding.push(ding.ping("op-7"))
             await until(lambda: ding.acks_of(ping))

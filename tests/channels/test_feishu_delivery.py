@@ -230,10 +230,10 @@ async def test_one_chat_gets_at_most_what_the_platform_allows(delivery: Delivery
 
 
 async def test_many_chats_are_served_side_by_side(fake: FakeFeishu, feishu: FeishuChannel) -> None:
-    fake.api_delay = 0.2
+    fake.api_delay = 1.0
     before = time.monotonic()
     await asyncio.gather(*(feishu.send(part(message(f"oc_{n}", f"om_{n}"), "答")) for n in range(40)))
-    assert time.monotonic() - before < 6, "one after another they would take eight"
+    assert time.monotonic() - before < 20, "one after another they would take forty"
     assert fake.counts["token"] == 1
 
 

@@ -59,7 +59,7 @@ class Connection:
             yield task
         finally:
             await self.life.stop()
-            await asyncio.wait_for(task, 2)
+            await asyncio.wait_for(task, 30)
 
 
 async def works(connection: Connection) -> None:
@@ -121,7 +121,7 @@ async def test_it_stops_at_once_whatever_it_does(act: Callable[[Connection], Cor
     task = asyncio.create_task(connection.life.run())
     await until(lambda: connection.served)
     await connection.life.stop()
-    await asyncio.wait_for(task, 2)
+    await asyncio.wait_for(task, 30)
     assert connection.ended == 1
     assert connection.cancelled == (act is works)
     await connection.life.stop()
@@ -138,7 +138,7 @@ async def test_what_cannot_be_stopped_is_not_waited_for_long() -> None:
     connection = Connection(stubborn)
     task = asyncio.create_task(connection.life.run())
     await until(lambda: connection.served)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await connection.life.stop()
     assert not connection.ended
     released.set()
@@ -213,7 +213,7 @@ async def test_work_is_bounded_and_what_waits_is_begun_when_there_is_room() -> N
         begun += 1
         await go.wait()
 
-    reading = asyncio.create_task(asyncio.wait_for(_each(work, job, 3), 5))
+    reading = asyncio.create_task(asyncio.wait_for(_each(work, job, 3), 30))
     await until(lambda: begun == 2)
     assert not reading.done(), "the reader waits"
     go.set()

@@ -436,7 +436,7 @@ async def test_closing_lets_go_at_once(platform: WeChatPlatform, stage: Stage) -
     held = asyncio.create_task(platform.deliver(text_xml("oA", "慢", 1)))
     message = await stage.taken("慢")
     await stage.channel.close()
-    assert (await asyncio.wait_for(held, 15)).cut
+    assert (await asyncio.wait_for(held, 30)).cut
     assert await stage.answer(message, "答复") == ["shelved"]
 
 

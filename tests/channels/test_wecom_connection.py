@@ -39,7 +39,7 @@ async def wecom(fake: FakeWeComBot, recorder: Recorder) -> AsyncIterator[WeComBo
 def quick(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """Pauses and time-outs a tenth as long, or less."""
     monkeypatch.setattr(Loss, "pauses", Pauses(0.05, 30.0))
-    monkeypatch.setattr("channels.wecom.exchange.ACK_SECONDS", 0.2)
+    monkeypatch.setattr("channels.wecom.exchange.ACK_SECONDS", 1.0)
     monkeypatch.setattr("channels.wecom.connection.PING_SECONDS", 0.1)
     return monkeypatch
 
@@ -234,7 +234,7 @@ async def test_stopping_ends_within_a_moment_even_without_a_server(fake: FakeWeC
     async with running(fake, recorder, **{"websocket-url": "ws://127.0.0.1:9"}) as wecom:
         await until(lambda: not wecom.health().ok)
         before = loop.time()
-    assert loop.time() - before < 5
+    assert loop.time() - before < 20
 
 
 async def test_who_writes_while_the_gateway_stops_is_told_to_repeat(
@@ -286,6 +286,7 @@ async def test_a_late_ack_is_not_taken_for_the_next_one(monkeypatch: pytest.Monk
     wire = Wire()
     with pytest.raises(AckMissing):
         await wire.exchange.ask("x", "a")
+    monkeypatch.setattr("channels.wecom.exchange.ACK_SECONDS", 20.0)
     second = asyncio.create_task(wire.exchange.ask("x", "a"))
     await asyncio.sleep(0)
     wire.ack("a", 1)
@@ -297,16 +298,18 @@ async def test_a_late_ack_is_not_taken_for_the_next_one(monkeypatch: pytest.Monk
 
 
 async def test_only_misses_in_a_row_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("channels.wecom.exchange.ACK_SECONDS", 0.02)
     wire = Wire()
     for round_ in range(2):
+        monkeypatch.setattr("channels.wecom.exchange.ACK_SECONDS", 0.02)
         with pytest.raises(AckMissing):
             await wire.exchange.ask("x", f"a{round_}")
+        monkeypatch.setattr("channels.wecom.exchange.ACK_SECONDS", 20.0)
         heard = asyncio.create_task(wire.exchange.ask("x", f"b{round_}"))
         await asyncio.sleep(0)
         wire.ack(f"b{round_}")
         await heard
     assert not wire.reasons
+    monkeypatch.setattr("channels.wecom.exchange.ACK_SECONDS", 0.02)
     for round_ in range(2):
         with pytest.raises(AckMissing):
             await wire.exchange.ask("x", f"c{round_}")

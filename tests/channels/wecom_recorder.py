@@ -66,7 +66,7 @@ async def running(
     finally:
         await channel.stop_receiving()
         await channel.close()
-        await asyncio.wait_for(task, 3)
+        await asyncio.wait_for(task, 30)
 
 
 def part(message: InboundMessage, text: str, number: int = 0, total: int = 1) -> Part:

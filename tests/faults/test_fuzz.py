@@ -235,7 +235,7 @@ class Doors:
         with contextlib.suppress(ConnectionError, TimeoutError):
             writer.write(self.mutator.bytes(sample))
             writer.write_eof()
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(30):
                 line = await reader.readline()
             assert not re.match(rb"HTTP/1\.[01] 5(?!05)", line), line
         writer.close()

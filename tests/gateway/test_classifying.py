@@ -23,7 +23,7 @@ from gateway.snapshot import Snapshot
 from tests.gateway.messages import message
 from tests.platforms.model_server import Message, ModelServer
 from tests.scenarios.conversation_files import said
-from tests.scenarios.gateway import Inside, Process, held
+from tests.scenarios.gateway import Inside, Process
 from tests.waiting import until
 
 ZONE = ZoneInfo("Asia/Shanghai")
@@ -163,7 +163,7 @@ class Clock:
         return self.now
 
 
-def snapshot(model: Model, *, timeout: float = 3.0, enabled: bool = True, agents: Any = None) -> Snapshot:
+def snapshot(model: Model, *, timeout: float = 30.0, enabled: bool = True, agents: Any = None) -> Snapshot:
     classify = ClassifySettings(enabled=enabled, timeout=timeout)
     settings = Settings(
         agents=agents
@@ -329,7 +329,7 @@ async def test_what_is_kept_is_bounded_and_no_text(monkeypatch: pytest.MonkeyPat
 
 
 async def test_places_are_bounded_and_waiting_counts() -> None:
-    person = Person(Model(), timeout=0.2)
+    person = Person(Model(), timeout=0.5)
     person.model.wait = asyncio.Event()
     found = await asyncio.gather(*(person.asks(f"第 {number} 句") for number in range(classifying.AT_ONCE + 10)))
     assert person.model.most == classifying.AT_ONCE
@@ -350,7 +350,7 @@ async def test_cancelled_is_cancelled() -> None:
 
 # ---------------------------------------------------------------- the whole gateway
 
-ON = {"router": {"classify": {"enabled": True, "timeout": "2s"}}}
+ON = {"router": {"classify": {"enabled": True, "timeout": "30s"}}}
 
 
 def is_classifying(messages: list[Message]) -> bool:
@@ -398,7 +398,7 @@ async def test_agent_auto_lets_go(tmp_path: Path, model: ModelServer) -> None:
 
 async def test_stop_reaches_a_turn_that_is_being_classified(tmp_path: Path, model: ModelServer) -> None:
     async with Inside(tmp_path, model, ON) as gateway:
-        async with held(model, "请选出智能体"):
+        async with model.held("请选出智能体"):
             slow = asyncio.create_task(gateway.chat("u", "说不清的一句话"))
             await until(lambda: model.requests)
             assert (await gateway.chat("u", "/stop")).text == "已停止回答。"
@@ -408,7 +408,7 @@ async def test_stop_reaches_a_turn_that_is_being_classified(tmp_path: Path, mode
 
 async def test_killed_while_it_is_classified(tmp_path: Path, model: ModelServer) -> None:
     gateway = Process(tmp_path, model, {"router": {"classify": {"enabled": True, "timeout": "60s"}}})
-    async with held(model, "请选出智能体"):
+    async with model.held("请选出智能体"):
         await gateway.start()
         asking = asyncio.create_task(gateway.chat("u", "说不清的一句话"))
         await until(lambda: model.requests)

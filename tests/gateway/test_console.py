@@ -4,7 +4,7 @@ import asyncio
 import json
 import logging
 import stat
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import aiohttp
@@ -21,6 +21,7 @@ from gateway.conversation_index import ConversationItem
 from gateway.server import Listener
 from memory.conversation import ConversationId, Role, ToolCall, Turn
 from tests.gateway.fake_backend import FakeBackend
+from tests.waiting import until
 
 TOKEN = "a-token-for-tests"
 RIGHT = {"Authorization": f"Bearer {TOKEN}"}
@@ -85,14 +86,6 @@ class Running:
             assert r.status == 200, await r.text()
             assert r.content_type == "text/event-stream"
             return events_of(await r.text())
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    for _ in range(300):
-        if condition():
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError("waited 3 s in vain")
 
 
 def events_of(text: str) -> list[tuple[str, dict[str, object]]]:
@@ -447,7 +440,7 @@ async def test_the_question_arrives_whole(running: Running, backend: FakeBackend
 async def test_a_stream_says_that_it_lives(running: Running, backend: FakeBackend) -> None:
     backend.gate.clear()
     async with running.session.post("/api/chat", json={"user": "u", "text": "问"}, headers=RIGHT) as r:
-        assert (await asyncio.wait_for(r.content.readuntil(b"\n\n"), 2)).startswith(b":")
+        assert (await asyncio.wait_for(r.content.readuntil(b"\n\n"), 30)).startswith(b":")
         backend.gate.set()
         rest = (await r.content.read()).decode()
     assert [name for name, _ in events_of(rest)][-1] == "done"

@@ -141,8 +141,8 @@ async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
         made = Bench(tmp_path, database, tasks)
         yield made
         made.gate.set()
-        await made.lanes.drain(5)
-        await made.outbox.drain(5)
+        await made.lanes.drain(30)
+        await made.outbox.drain(30)
     await made.memory.close()
     await database.close()
 
@@ -700,7 +700,7 @@ async def test_two_at_once_and_messages_meanwhile_wait(bench: Bench, monkeypatch
     await begun.wait()
     second = asyncio.create_task(bench.forgetting.forget(mine.user))
     arrives = asyncio.create_task(bench.forgetting.settled(mine.user))
-    await asyncio.wait_for(bench.forgetting.settled("u" + "b" * 12), 1)
+    await asyncio.wait_for(bench.forgetting.settled("u" + "b" * 12), 30)
     await asyncio.sleep(0.02)
     assert not any(each.done() for each in (first, second, arrives))
     go_on.set()

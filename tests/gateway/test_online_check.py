@@ -294,12 +294,12 @@ async def test_mcp_servers_say_what_they_have_or_what_is_wrong() -> None:
 
 
 async def test_all_at_once_and_in_bounded_time(tmp_path: Path, feishu: FakeFeishu, platform: Answers) -> None:
-    feishu.token_delay = 20
+    feishu.token_delay = 60
     platform.answers = {TOKEN: None}
     ding = {"enabled": True, "client-id": "d", "client-secret": SECRET, "api-base-url": platform.base}
     started = time.monotonic()
     code, lines = await checked(tmp_path, None, {"feishu": feishu_entry(feishu), "dingtalk": ding}, seconds=0.5)
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < 20
     assert code == 1
     assert [("0.5 秒内没有答复" in line) for line in lines] == [True, True, False]
 

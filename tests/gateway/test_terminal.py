@@ -186,7 +186,7 @@ def test_a_terminal_without_chinese_gets_question_marks_and_no_traceback(tmp_pat
         cwd=ROOT,
         env={**os.environ, "PYTHONIOENCODING": "ascii"},
         capture_output=True,
-        timeout=50,
+        timeout=100,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -212,7 +212,7 @@ def test_ctrl_c_ends_a_chat_at_once_and_quietly(tmp_path: Path, at_prompt: bool)
             with contextlib.suppress(OSError):  # the terminal is gone with the process
                 while more := os.read(ours, 4096):
                     said += more
-            assert process.wait(10) == 0
+            assert process.wait(60) == 0
         finally:
             process.kill()
             os.close(ours)
@@ -220,11 +220,11 @@ def test_ctrl_c_ends_a_chat_at_once_and_quietly(tmp_path: Path, at_prompt: bool)
 
 
 def until_loaded(pid: int, library: str) -> None:
-    for _ in range(2000):
+    for _ in range(6000):
         if library in Path(f"/proc/{pid}/maps").read_text():
             return
         time.sleep(0.01)
-    raise AssertionError(f"{library} is not loaded after 20 s")
+    raise AssertionError(f"{library} is not loaded after 60 s")
 
 
 @pytest.mark.parametrize(

@@ -87,7 +87,7 @@ async def test_each_way_a_send_can_end(
         )
         stored = await answered(inbox, ["一", "二"])
         outbox.put(stored.seq, stored, ["一", "二"])
-        await outbox.drain(5)
+        await outbox.drain(30)
     assert notes.kinds == kinds
     facts = notes.steps[-1][2]
     if kinds[-1] == "sent":
@@ -110,7 +110,7 @@ async def test_an_answer_of_a_channel_that_is_off_is_left(inbox: Inbox) -> None:
         )
         stored = await answered(inbox, ["一"])
         outbox.put(stored.seq, stored, ["一"])
-        await outbox.drain(5)
+        await outbox.drain(30)
     assert notes.kinds == ["left"]
 
 

@@ -262,7 +262,7 @@ async def test_old_traces_go_with_their_frames(bench: Bench, monkeypatch: pytest
     bench.now += 3 * DAY
     bench.traces.note(message(2), Kind.WINDOW, asked("新的提示"))
     running = asyncio.create_task(bench.traces.run())
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while await bench.found(message="om_1"):  # noqa: ASYNC110 - a task of its own clears
             await asyncio.sleep(0.005)
     running.cancel()

@@ -111,12 +111,12 @@ async def test_a_cancelled_append_in_its_thread_leaves_nothing(
 
     def slow(where: ConversationId, turns: Sequence[Turn], *, wait: bool) -> list[Turn]:
         reached.set()
-        assert go_on.wait(5)
+        assert go_on.wait(30)
         return append(where, turns, wait=wait)
 
     monkeypatch.setattr(memory._store.appender, "append", slow)
     writing = asyncio.create_task(memory.remember(conversation(), [asked(1, "独角兽")]))
-    assert await asyncio.to_thread(reached.wait, 5)
+    assert await asyncio.to_thread(reached.wait, 30)
     waiting = asyncio.create_task(memory.remember(conversation(agent="job-agent"), [asked(2, "独角兽")]))
     await asyncio.sleep(0.05)
     writing.cancel()

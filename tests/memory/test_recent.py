@@ -178,8 +178,8 @@ async def test_a_file_or_folder_that_is_held_keeps_no_other_waiting(tmp_path: Pa
         waiting = [asyncio.create_task(store.append(each, [question(n)])) for each in (ONE, others[0]) for n in (2, 3)]
         await asyncio.sleep(0.05)
         for n in range(2, 5):
-            await asyncio.wait_for(store.append(others[1], [question(n)]), 1)
-            await asyncio.wait_for(store.append(others[2], [question(n)]), 1)
+            await asyncio.wait_for(store.append(others[1], [question(n)]), 30)
+            await asyncio.wait_for(store.append(others[2], [question(n)]), 30)
         assert not any(task.done() for task in waiting)
         fcntl.flock(file, fcntl.LOCK_UN)
     await asyncio.gather(*waiting)
@@ -194,7 +194,7 @@ async def test_who_gives_up_lets_nobody_overtake_what_is_being_written(
     store, go_on, real = ConversationStore(tmp_path, durability="none"), threading.Event(), appending._write_once
 
     def slow(fd: int, data: bytes, size: int, *, sync: bool) -> None:
-        assert go_on.wait(5)
+        assert go_on.wait(30)
         real(fd, data, size, sync=sync)
 
     await store.append(ONE, [question(1)])

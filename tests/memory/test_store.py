@@ -169,7 +169,7 @@ async def test_batches_reach_the_disk_by_themselves(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(appending.os, "fdatasync", lambda fd: loop.call_soon_threadsafe(done.set))
     store = ConversationStore(tmp_path, durability="batch")
     await store.append(CONVERSATION, [user("q1")])
-    await asyncio.wait_for(done.wait(), 5)
+    await asyncio.wait_for(done.wait(), 30)
     await store.close()
 
 

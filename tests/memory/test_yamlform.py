@@ -239,10 +239,10 @@ def test_no_item(raw: bytes) -> None:
     ids=["deep list", "deep mapping", "wide list", "aliases", "size"],
 )
 def test_bombs_cost_little(text: str) -> None:
-    start = time.perf_counter()
+    start = time.thread_time()
     with pytest.raises(NotAnItem):
         read_by_hand(text.encode())
-    assert time.perf_counter() - start < 2
+    assert time.thread_time() - start < 2
 
 
 def test_few_aliases_are_text_not_copies() -> None:

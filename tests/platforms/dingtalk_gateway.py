@@ -158,7 +158,7 @@ class FakeDingTalk:
 
     # ---- the stream
 
-    async def wait_connected(self, connections: int = 1, timeout: float = 10.0) -> None:
+    async def wait_connected(self, connections: int = 1, timeout: float = 40.0) -> None:
         """Returns when so many sockets were opened in all and one is open."""
         async with asyncio.timeout(timeout):
             while self.total_connections < connections or not self.connections:  # noqa: ASYNC110

@@ -332,7 +332,7 @@ class FakeFeishu:
         if fut and not fut.done():
             fut.set_result(f)
 
-    async def wait_connected(self, timeout: float = 10) -> None:
+    async def wait_connected(self, timeout: float = 40) -> None:
         await asyncio.wait_for(self._connected.wait(), timeout)
 
     async def drop(self, code: int = 1000, abort: bool = False) -> None:
@@ -354,7 +354,7 @@ class FakeFeishu:
         order=None,
         gap: float = 0,
         message_id: str = "",
-        timeout: float = 3.0,
+        timeout: float = 30.0,
         conn: int = 0,
         skip_headers=(),
     ) -> Ack | None:

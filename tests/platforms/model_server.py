@@ -1,10 +1,11 @@
 """A stand-in for an OpenAI-compatible server, with the real wire format, on a loopback port of its own."""
 
 import asyncio
+import contextlib
 import json
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -98,6 +99,23 @@ class ModelServer:
     def asked(self, text: str) -> list[dict[str, Any]]:
         """The requests whose last user message holds `text`."""
         return [request for request in self.requests if text in str(_last_user(request["messages"]))]
+
+    @contextlib.asynccontextmanager
+    async def held(self, text: str = "") -> AsyncIterator[asyncio.Event]:
+        """Questions that hold `text` get no answer before the event is set (at the latest at the end)."""
+        respond, released = self._respond, asyncio.Event()
+
+        async def wait_first(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+            if text in str(body["messages"][-1]["content"]):
+                await released.wait()
+            return await respond(request, body)
+
+        self._respond = wait_first  # type: ignore[method-assign]
+        try:
+            yield released
+        finally:
+            released.set()
+            self._respond = respond  # type: ignore[method-assign]
 
     async def _chat(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()

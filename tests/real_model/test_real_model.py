@@ -11,7 +11,7 @@ from memory.tokens import message_tokens
 from tests.platforms.feishu_server import FakeFeishu
 from tests.real_model.llama import CONTEXT
 from tests.real_model.relay import Relay
-from tests.scenarios.gateway import Inside, held, merged, texts
+from tests.scenarios.gateway import Inside, merged, texts
 from tests.waiting import until
 
 pytestmark = pytest.mark.timeout(600)
@@ -148,7 +148,7 @@ async def test_merged_and_failed_turns_and_a_group(tmp_path: Path, strict_model:
             number = await gateway.feishu_event(text)
             await until(lambda number=number: texts(feishu, number), timeout=300)
         before = len(model.requests)
-        async with held(model, "first of three"):
+        async with model.held("first of three"):
             first = await gateway.feishu_event("The first of three.")
             await until(lambda: len(model.requests) > before)
             await gateway.feishu_event("The second.")

@@ -12,6 +12,7 @@ import os
 import random
 import signal
 import socket
+import sqlite3
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -22,7 +23,6 @@ from typing import Any, Self
 
 import aiohttp
 import yaml
-from aiohttp import web
 
 from gateway.app import App
 from gateway.live_settings import LiveSettings
@@ -137,24 +137,6 @@ def asked(model: ModelServer) -> list[list[tuple[str, str]]]:
     return [[(each["role"], each["content"]) for each in request["messages"][1:]] for request in model.requests]
 
 
-@contextlib.asynccontextmanager
-async def held(model: ModelServer, text: str) -> AsyncIterator[asyncio.Event]:
-    """Questions that hold `text` get no answer before the event is set (at the latest at the end)."""
-    respond, released = model._respond, asyncio.Event()
-
-    async def wait_first(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
-        if text in str(body["messages"][-1]["content"]):
-            await released.wait()
-        return await respond(request, body)
-
-    model._respond = wait_first  # type: ignore[method-assign]
-    try:
-        yield released
-    finally:
-        released.set()
-        model._respond = respond  # type: ignore[method-assign]
-
-
 def id_of(event: Mapping[str, Any]) -> str:
     """The message id in an event."""
     number: str = event["event"]["message"]["message_id"]
@@ -252,7 +234,7 @@ class Gateway:
     async def health(self) -> tuple[int, str]:
         """Status and word of /healthz; (0, "") where nobody listens."""
         with contextlib.suppress(aiohttp.ClientError, TimeoutError):
-            timeout = aiohttp.ClientTimeout(total=2)
+            timeout = aiohttp.ClientTimeout(total=10)
             async with aiohttp.ClientSession(timeout=timeout) as session, session.get(self.url("/healthz")) as response:
                 return response.status, (await response.json())["status"]
         return 0, ""
@@ -348,6 +330,15 @@ class Gateway:
 
         return await asyncio.to_thread(read)
 
+    async def count(self, rows: str) -> int:
+        """How many rows of the gateway's database there are of a kind: a table, and WHERE which."""
+
+        def look() -> int:
+            with contextlib.closing(sqlite3.connect(self.workspace / "gateway.db")) as db:
+                return int(db.execute(f"SELECT COUNT(*) FROM {rows}").fetchone()[0])
+
+        return await asyncio.to_thread(look)
+
     async def said(self, agent: str = "") -> list[tuple[str, str]]:
         """(role, text) of `items`."""
         return [(item.role, item.text) for item in await self.items(agent)]
@@ -402,7 +393,7 @@ class Process(Gateway):
     fresh = False
     """Whether it also has an interpreter of its own, as its user starts it; else see `prepared`."""
 
-    async def start(self, timeout: float = 30.0) -> Self:
+    async def start(self, timeout: float = 60.0) -> Self:
         """Starts on what the config says now; returns when it is ready."""
         await self.launch()
         end = time.monotonic() + timeout
@@ -433,7 +424,7 @@ class Process(Gateway):
         places = ["--config", str(self.config), "--workspace", str(self.workspace)]
         return [sys.executable, "-m", "gateway", *words, *places]
 
-    async def run(self, *words: str, timeout: float = 30.0) -> tuple[int, str]:
+    async def run(self, *words: str, timeout: float = 60.0) -> tuple[int, str]:
         """Another process with this command on the same config and workspace: its exit code and all it printed."""
         self._commands += 1
         out = self.root / f"command-{self._commands}.log"
@@ -458,7 +449,7 @@ class Process(Gateway):
         if self.process is not None and self.process.returncode is None:
             self.process.send_signal(number)
 
-    async def ended(self, timeout: float = 20.0) -> int:
+    async def ended(self, timeout: float = 60.0) -> int:
         """Its exit code, once it has ended."""
         assert self.process is not None
         async with asyncio.timeout(timeout):

@@ -12,7 +12,7 @@ from memory.conversation import user_id
 from tests.platforms.feishu_server import FakeFeishu, mention, message_event
 from tests.platforms.model_server import ModelServer
 from tests.scenarios.conversation_files import said
-from tests.scenarios.gateway import Inside, Process, asked, held, id_of, texts
+from tests.scenarios.gateway import Inside, Process, asked, id_of, texts
 from tests.waiting import until
 
 BOT = mention(1, "ou_bot", "助手", "bot")
@@ -222,7 +222,7 @@ async def test_behind_a_mention_only_the_own_conversation_ends(
 async def test_reading_overtakes_an_answer_and_new_keeps_its_place(
     gateway: Inside, model: ModelServer, feishu: FakeFeishu
 ) -> None:
-    async with held(model, "慢"):
+    async with model.held("慢"):
         slow = await gateway.feishu_event("慢慢想，我叫张三")
         await until(lambda: model.requests)
         new = await gateway.feishu_event("/new")

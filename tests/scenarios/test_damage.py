@@ -48,7 +48,7 @@ async def test_a_folder_that_takes_nothing_costs_no_answer(tmp_path: Path, model
         assert (await gateway.get("/api/conversations"))[0] == 200
         path.parent.unlink()
         kept.rename(path.parent)
-        await until(lambda: len(said(path)) == 6, timeout=15, what="written later, without a further message")
+        await until(lambda: len(said(path)) == 6, what="written later, without a further message")
         await until_told(gateway.health, (200, "ok"))
         assert (await gateway.chat("one", "第四句")).text
         assert [text for role, text in said(path) if role == "user"] == ["我叫钱七", "说过的第二句", "第三句", "第四句"]

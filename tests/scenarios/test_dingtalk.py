@@ -125,13 +125,18 @@ async def test_what_has_no_words_gets_a_short_answer(tmp_path: Path, model: Mode
 async def test_an_answer_goes_to_who_asked_not_to_who_wrote_last(
     tmp_path: Path, model: ModelServer, ding: FakeDingTalk
 ) -> None:
-    model.delay = lambda messages: 0.6 if "甲" in str(messages[-1]["content"]) else 0.0
     async with inside(tmp_path, model, ding) as gateway:
         base = f"{ding.base}{SESSION}?session="
-        await deliver(gateway, ding, "stream", "甲的问题", conversation="cidA", staff="s1", sessionWebhook=base + "a")
-        await deliver(gateway, ding, "stream", "乙的问题", conversation="cidB", staff="s2", sessionWebhook=base + "b")
-        group = {"conversation": "cidC", "kind": "2", "staff": "s1", "sessionWebhook": base + "c"}
-        await deliver(gateway, ding, "stream", "群里的问题", **group)
+        async with model.held("甲"):
+            await deliver(
+                gateway, ding, "stream", "甲的问题", conversation="cidA", staff="s1", sessionWebhook=base + "a"
+            )
+            await deliver(
+                gateway, ding, "stream", "乙的问题", conversation="cidB", staff="s2", sessionWebhook=base + "b"
+            )
+            group = {"conversation": "cidC", "kind": "2", "staff": "s1", "sessionWebhook": base + "c"}
+            await deliver(gateway, ding, "stream", "群里的问题", **group)
+            await until(lambda: len(ding.replies) == 2)
         await until(lambda: len(ding.replies) == 3)
         said = {reply.session: reply.text for reply in ding.replies}
         assert said == {"a": "答复：甲的问题", "b": "答复：乙的问题", "c": "@s1\n\n答复：群里的问题"}
@@ -191,28 +196,27 @@ async def test_further_accounts_have_their_own_route(tmp_path: Path, model: Mode
 async def test_what_was_acknowledged_is_answered_after_a_kill(
     tmp_path: Path, model: ModelServer, ding: FakeDingTalk
 ) -> None:
-    model.delay = lambda messages: 3.0
+    model.delay = lambda messages: 60.0
     gateway = Process(tmp_path, model, {"channels": {"dingtalk": entry(ding)}})
     async with gateway:
         await deliver(gateway, ding, "stream", "重启之前")
         await gateway.kill()
         model.delay = lambda messages: 0.0
         await gateway.start()
-        await until(lambda: texts(ding) == ["答复：重启之前"], timeout=20)
+        await until(lambda: texts(ding) == ["答复：重启之前"])
         before = time.monotonic()
         assert await gateway.stop() == 0
-        assert time.monotonic() - before < 5
+        assert time.monotonic() - before < 20
 
 
 async def test_200_slow_conversations_hold_up_nobody(tmp_path: Path, model: ModelServer, ding: FakeDingTalk) -> None:
     """A small, generous form of tests/bench/bench_dingtalk.py; platform, model and gateway share one loop here."""
-    model.delay = lambda messages: 1.0
-    async with inside(tmp_path, model, ding, models={"main": {"max-concurrency": 200}}):
+    async with inside(tmp_path, model, ding, models={"main": {"max-concurrency": 200}}), model.held() as released:
         await ding.wait_connected()
-        started = time.monotonic()
         numbers = [await ding.say(f"问题{n}", conversation=f"cid{n}==", staff=f"s{n}") for n in range(200)]
-        await until(lambda: len(ding.replies) == 200, timeout=15)
-        assert time.monotonic() - started < 10
-        assert max(ding.acks_of(number)[0].at - ding.pushed[number] for number in numbers) < 2
+        await until(lambda: all(map(ding.acks_of, numbers)))
+        await until(lambda: model.running == 200)
+        assert not ding.replies
+        released.set()
+        await until(lambda: len(ding.replies) == 200)
         assert sorted(texts(ding)) == sorted(f"答复：问题{n}" for n in range(200))
-        assert model.most_running > 150

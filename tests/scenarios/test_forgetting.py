@@ -11,7 +11,7 @@ from memory.conversation import user_id
 from tests.platforms.feishu_server import FakeFeishu
 from tests.platforms.model_server import ModelServer
 from tests.platforms.redis_server import RedisServer
-from tests.scenarios.gateway import TOKEN, Inside, Process, held, texts
+from tests.scenarios.gateway import TOKEN, Inside, Process, texts
 from tests.scenarios.test_feishu_messages import BOT, bot_known, group
 from tests.waiting import until
 
@@ -62,7 +62,7 @@ async def test_who_comes_back_is_new(gateway: Inside, model: ModelServer) -> Non
 
 async def test_what_runs_and_what_waits_is_ended(gateway: Inside, model: ModelServer) -> None:
     """The answer under way is cancelled, what waits is never asked, and whoever waits for it is told."""
-    async with held(model, "独角兽") as released:
+    async with model.held("独角兽") as released:
         running = asyncio.create_task(gateway.chat("u", UNICORN))
         await until(lambda: len(model.requests) == 1)
         waiting = asyncio.create_task(gateway.chat("u", "还有独角兽的角"))
@@ -204,5 +204,5 @@ async def test_whatever_meets_a_forgetting_gets_its_last_word(gateway: Inside, c
     for number in range(6):
         user = f"u{number}"
         await gateway.chat(user, "你好")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(40):
             await asyncio.gather(gateway.chat(user, command), gateway.chat(user, "/forget"))

@@ -21,7 +21,7 @@ import pytest
 from memory.conversation import user_id
 from tests.platforms.feishu_server import FakeFeishu
 from tests.platforms.model_server import Message, ModelServer
-from tests.scenarios.gateway import TOKEN, Clock, Inside, held, texts
+from tests.scenarios.gateway import TOKEN, Clock, Inside, texts
 from tests.scenarios.test_feishu_messages import BOT, bot_known, group
 from tests.scenarios.test_forgetting import UNICORN, holding, left
 from tests.waiting import until
@@ -105,7 +105,7 @@ async def test_killed_anywhere_it_is_finished_by_the_next_start(
         await gateway.feishu_says(UNICORN)
         await gateway.feishu_says("推荐岗位，独角兽公司")
         await gateway.feishu_says("我的秘密是凤凰", "ou_li")
-        async with held(model, "角") as released:
+        async with model.held("角") as released:
             await gateway.feishu_event("独角兽的角")
             await until(lambda: len(model.requests) == 4)
             await gateway.feishu_event("还有独角兽的角")

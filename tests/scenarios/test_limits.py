@@ -14,7 +14,7 @@ from memory.errors import StoreFull
 from memory.memory import Memory
 from tests.platforms.feishu_server import FakeFeishu, mention
 from tests.platforms.model_server import Chunks, ModelServer, Raw, delta
-from tests.scenarios.gateway import Clock, Inside, asked, held, shown, texts
+from tests.scenarios.gateway import Clock, Inside, asked, shown, texts
 from tests.scenarios.test_tools import call
 from tests.waiting import until
 
@@ -95,7 +95,7 @@ async def test_a_flood_is_counted_once(tmp_path: Path, model: ModelServer, feish
     async with Inside(tmp_path, model, over, feishu=feishu) as gateway:
         model.delay = lambda messages: 0.5 if len(model.requests) == 1 else 0.0
         numbers = [await gateway.feishu_event(f"第{n:02d}条") for n in range(74)]
-        await until(lambda: texts(feishu, numbers[-1]), timeout=20)
+        await until(lambda: texts(feishu, numbers[-1]))
         assert texts(feishu) == [f"答复：第{n:02d}条" for n in range(74)]
 
 
@@ -156,7 +156,7 @@ async def test_tokens_are_estimated_where_the_server_tells_nothing(tmp_path: Pat
 
 
 async def test_an_answer_that_is_stopped_counts(tmp_path: Path, model: ModelServer) -> None:
-    async with Inside(tmp_path, model, {"limits": {"tokens-per-day": 1}}) as gateway, held(model, "慢"):
+    async with Inside(tmp_path, model, {"limits": {"tokens-per-day": 1}}) as gateway, model.held("慢"):
         asking = asyncio.create_task(gateway.chat("u", "慢慢想"))
         await until(lambda: model.running)
         await gateway.chat("u", "/stop")

@@ -15,12 +15,12 @@ from gateway import app
 from memory.conversation import user_id
 from tests.platforms.feishu_server import FakeFeishu
 from tests.platforms.model_server import Message, ModelServer
-from tests.scenarios.gateway import Inside, held
+from tests.scenarios.gateway import Inside
 from tests.scenarios.test_feishu_messages import BOT, bot_known, group
 from tests.scenarios.test_forgetting import UNICORN, holding, left
 from tests.scenarios.test_limits import TOO_FAST
 from tests.scenarios.test_tools import ALL, JOB, RESUME, call, system
-from tests.waiting import until
+from tests.waiting import until, until_told
 
 FEISHU, WEB = user_id("feishu", "cli_test", "ou_zhang"), user_id("web", "web", "zhang")
 
@@ -53,13 +53,13 @@ async def test_a_code_goes_from_one_account_to_the_other(gateway: Inside, model:
     assert found
     code = found[1]
     assert "10 分钟" in said
-    await until(lambda: not kept(gateway, code), what="the code is kept nowhere once it was shown")
+    await until_told(lambda: asyncio.to_thread(kept, gateway, code), [])
     assert "另一个账号" in await gateway.feishu_says(f"/link {code}")
     assert "代码不对" in (await gateway.chat("zhang", "/link AAAAA-AAAAA")).text
     assert (await gateway.chat("zhang", f"／link {code.lower()}")).text.startswith("已关联")
     assert await document(gateway, WEB) == {"same-as": FEISHU}
     assert "代码不对" in (await gateway.chat("li", f"/link {code}")).text
-    await until(lambda: not kept(gateway, code.lower()))
+    await until_told(lambda: asyncio.to_thread(kept, gateway, code.lower()), [])
     assert FEISHU in (await gateway.chat("zhang", "/whoami")).text
     assert WEB in await gateway.feishu_says("/whoami")
     assert WEB not in (await gateway.chat("zhang", "/whoami", group="g")).text.replace(f"标识：{WEB}", "")
@@ -127,7 +127,7 @@ async def test_unlinking_while_a_turn_runs(tmp_path: Path, model: ModelServer, f
     model.answers = [call("update_profile", {"city": "上海"}), "记下了"]
     async with Inside(tmp_path, model, agents=ALL, feishu=feishu) as gateway:
         await linked(gateway)
-        async with held(model, "记住"):
+        async with model.held("记住"):
             asking = asyncio.create_task(gateway.chat("zhang", "记住我在上海", agent=JOB))
             await until(lambda: model.requests)
             assert (await gateway.feishu_says("/unlink")).startswith("已取消关联")
@@ -185,7 +185,7 @@ async def test_the_other_accounts_turn_ends_when_the_person_is_forgotten(
     gateway: Inside, model: ModelServer, feishu: FakeFeishu
 ) -> None:
     await linked(gateway)
-    async with held(model, "独角兽"):
+    async with model.held("独角兽"):
         running = asyncio.create_task(gateway.chat("zhang", UNICORN))
         await until(lambda: model.requests)
         assert (await gateway.feishu_says("/forget")).startswith("已删除")
@@ -210,7 +210,7 @@ async def test_what_an_admin_writes_counts_within_seconds_and_for_forgetting_at_
         assert "独角兽城" in system(model), "known from the start"
         li = user_id("web", "web", "li")
         await asyncio.to_thread(write, li, f"same-as: {WEB}\n")
-        await until(lambda: gateway.app._memory.persons.of(li) == FEISHU, timeout=10)
+        await until(lambda: gateway.app._memory.persons.of(li) == FEISHU)
         await gateway.chat("li", "你好")
         assert "独角兽城" in system(model)
         wang = user_id("web", "web", "wang")

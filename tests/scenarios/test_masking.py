@@ -14,7 +14,7 @@ import redis as redis_client
 from tests.platforms.feishu_server import FakeFeishu
 from tests.platforms.model_server import ModelServer
 from tests.platforms.redis_server import RedisServer
-from tests.scenarios.gateway import ROOT, Inside, Process, held, texts
+from tests.scenarios.gateway import ROOT, Inside, Process, texts
 from tests.scenarios.test_forgetting import holding
 from tests.waiting import until
 
@@ -94,7 +94,7 @@ async def test_the_canaries(
 async def test_raw_text_is_in_the_inbox_alone_and_only_until_it_is_answered(
     gateway: Inside, model: ModelServer, feishu: FakeFeishu
 ) -> None:
-    async with held(model, "问电话"):
+    async with model.held("问电话"):
         number = await gateway.feishu_event("问电话 13812345678")
         await until(lambda: model.requests)
         names = {Path(path).name for path in await asyncio.to_thread(holding, gateway.workspace, "13812345678")}

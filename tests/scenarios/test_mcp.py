@@ -40,7 +40,7 @@ async def up(gateway: Inside | Process, name: str) -> None:
         _, status = await gateway.get("/api/status")
         return bool(status["mcp"][name]["ok"] and status["mcp"][name]["tools"])
 
-    await until_told(question, True, timeout=20)
+    await until_told(question, True)
 
 
 def offered(model: ModelServer) -> set[str]:
@@ -50,7 +50,7 @@ def offered(model: ModelServer) -> set[str]:
 
 async def test_an_agent_calls_what_it_was_granted(tmp_path: Path, model: ModelServer) -> None:
     async with HttpMcpServer(token=CANARY) as http:
-        over = servers(sums={"url": http.url, "headers": {"Authorization": CANARY}, "timeout": "300ms"})
+        over = servers(sums={"url": http.url, "headers": {"Authorization": CANARY}, "timeout": "5s"})
         agents = {JOB: {"tools": ["current_time", "mcp:sums/add", "mcp:sums/wait"]}, GENERAL: {}}
         async with Inside(tmp_path, model, over, agents=agents) as gateway:
             await up(gateway, "sums")
@@ -60,10 +60,10 @@ async def test_an_agent_calls_what_it_was_granted(tmp_path: Path, model: ModelSe
             assert offered(model) == {"current_time", "sums_add", "sums_wait"}
             assert model.requests[-1]["messages"][-1] == {"role": "tool", "content": "5", "tool_call_id": "c1"}
             assert [item.role for item in await gateway.items(JOB)] == ["user", "assistant", "tool", "assistant"]
-            model.answers = [call("sums_wait", '{"seconds": 9}'), "等不到"]
+            model.answers = [call("sums_wait", '{"seconds": 60}'), "等不到"]
             begun = time.monotonic()
             assert (await gateway.chat("u", "等一下", agent=JOB)).text == "等不到"
-            assert time.monotonic() - begun < 3
+            assert time.monotonic() - begun < 30
             assert "没有完成" in model.requests[-1]["messages"][-1]["content"]
             model.answers = [call("sums_fail"), "没有这个工具"]
             await gateway.chat("u", "试试", agent=JOB)
@@ -98,7 +98,7 @@ async def test_a_server_that_is_dead_or_mute_delays_no_start_and_no_answer(tmp_p
     async with Inside(tmp_path, model, over, agents={JOB: {"tools": ["mcp:mute/*", "mcp:gone/*"]}}) as gateway:
         begun = time.monotonic()
         assert (await gateway.chat("u", "你好", agent=JOB)).text == "答复：你好"
-        assert time.monotonic() - begun < 2
+        assert time.monotonic() - begun < 15
         assert not offered(model)
         await until_told(gateway.health, (200, "degraded"))
         assert (await gateway.chat("u", "再问", agent=JOB)).text == "答复：再问"

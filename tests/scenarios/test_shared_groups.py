@@ -14,7 +14,7 @@ from memory.speaker import label
 from tests.platforms.feishu_server import FakeFeishu
 from tests.platforms.model_server import ModelServer
 from tests.scenarios.conversation_files import checked
-from tests.scenarios.gateway import Inside, held, texts
+from tests.scenarios.gateway import Inside, texts
 from tests.scenarios.test_feishu_messages import BOT, bot_known, group
 from tests.scenarios.test_forgetting import holding
 from tests.waiting import until
@@ -87,7 +87,7 @@ async def test_people_of_one_name_in_the_web_chat(gateway: Inside, model: ModelS
 async def test_no_message_is_joined_to_another_persons_and_the_order_is_kept(
     gateway: Inside, model: ModelServer, feishu: FakeFeishu
 ) -> None:
-    async with held(model, "第一"):
+    async with model.held("第一"):
         first = await gateway.feishu_event("@_user_1 第一", "ou_zhang", **group(BOT))
         await until(lambda: model.requests)
         second = await gateway.feishu_event("@_user_1 第二", "ou_li", **group(BOT))
@@ -158,7 +158,7 @@ async def test_a_member_is_forgotten_and_the_others_stay(
 async def test_forgetting_ends_only_the_speakers_own_answer(
     gateway: Inside, model: ModelServer, feishu: FakeFeishu
 ) -> None:
-    async with held(model, "独角兽"):
+    async with model.held("独角兽"):
         await gateway.feishu_event("@_user_1 独角兽", "ou_zhang", **group(BOT))
         await until(lambda: model.requests)
         waits = await gateway.feishu_event("@_user_1 凤凰", "ou_li", **group(BOT))
@@ -166,7 +166,7 @@ async def test_forgetting_ends_only_the_speakers_own_answer(
         await says(gateway, "/forget", "ou_zhang")
         await until(lambda: texts(feishu, waits), what="the other member's turn")
     assert await asyncio.to_thread(holding, gateway.workspace, "独角兽") == []
-    async with held(model, "凤凰"):
+    async with model.held("凤凰"):
         other = await gateway.feishu_event("@_user_1 又是凤凰", "ou_li", **group(BOT))
         await until(lambda: "又是凤凰" in json.dumps(model.requests[-1], ensure_ascii=False))
         await gateway.feishu_says("/forget", "ou_zhang")

@@ -184,11 +184,11 @@ async def test_stopping_while_a_tool_runs_keeps_no_answer(tmp_path: Path, model:
 
 async def test_a_server_that_takes_no_tools_answers_without_them(tmp_path: Path, model: ModelServer) -> None:
     model.refuses_keys = {"tools"}
-    model.delay = lambda messages: 0.1  # so that several are refused before the first is known to be
     async with Inside(tmp_path, model, agents=ALL) as gateway:
-        said = await asyncio.gather(*(gateway.chat(f"u{n}", "你好", agent=JOB) for n in range(3)))
-        assert [each.text for each in said] == ["答复：你好"] * 3
-        model.delay = lambda messages: 0.0
+        async with model.held():  # so that several are refused before the first is known to be
+            asking = [asyncio.create_task(gateway.chat(f"u{n}", "你好", agent=JOB)) for n in range(3)]
+            await until(lambda: len(model.requests) == 3)
+        assert [(await each).text for each in asking] == ["答复：你好"] * 3
         assert (await gateway.chat("u", "再问", agent=JOB)).text == "答复：再问"
     assert ["tools" in request for request in model.requests] == [True] * 3 + [False] * 4
 

@@ -16,7 +16,7 @@ from gateway.logs import JsonLines, TextLines
 from memory.conversation import user_id
 from tests.platforms.feishu_server import FakeFeishu, message_event
 from tests.platforms.model_server import Message, ModelServer
-from tests.scenarios.gateway import VERIFICATION_TOKEN, Clock, Gateway, Inside, held, id_of, merged, texts
+from tests.scenarios.gateway import VERIFICATION_TOKEN, Clock, Gateway, Inside, id_of, merged, texts
 from tests.scenarios.test_feishu_messages import BOT, bot_known, group
 from tests.scenarios.test_summaries import SUMMARISED, answer, config
 from tests.scenarios.test_tools import ALL, JOB, call
@@ -139,7 +139,7 @@ async def test_an_expired_message_and_one_that_was_resumed(
     gateway = Inside(tmp_path, model, {"server": {"drain": "100ms"}}, feishu=feishu)
     clock = Clock()
     gateway.clock = clock  # type: ignore[method-assign]
-    async with held(model, "第一句"):
+    async with model.held("第一句"):
         async with gateway:
             first = await gateway.feishu_event("第一句")
             await until(lambda: model.asked("第一句"))
@@ -169,7 +169,7 @@ async def test_a_model_that_is_down(gateway: Inside, model: ModelServer) -> None
 async def test_a_platform_that_refuses_the_send(gateway: Inside, feishu: FakeFeishu) -> None:
     feishu.faults = [("messages", 400, 230002, "bot not in chat")]
     number = await gateway.feishu_event("你好")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(40):
         while not await search(gateway, q=number, outcome="unsent"):  # noqa: ASYNC110 - asked from outside
             await asyncio.sleep(0.02)
     found = await trace(gateway, q=number)
@@ -178,7 +178,7 @@ async def test_a_platform_that_refuses_the_send(gateway: Inside, feishu: FakeFei
 
 
 async def test_merged_messages_and_commands(gateway: Inside, model: ModelServer) -> None:
-    async with held(model, "第一句"):
+    async with model.held("第一句"):
         await gateway.feishu_event("第一句")
         await until(lambda: model.asked("第一句"))
         second = await gateway.feishu_event("第二句")

@@ -13,7 +13,7 @@ from tests.platforms.feishu_server import FakeFeishu
 from tests.platforms.model_server import Message, ModelServer
 from tests.platforms.redis_server import RedisServer
 from tests.scenarios.conversation_files import checked
-from tests.scenarios.gateway import TOKEN, Inside, held, merged, texts
+from tests.scenarios.gateway import TOKEN, Inside, merged, texts
 from tests.scenarios.test_forgetting import holding, left
 from tests.scenarios.test_forgetting_crossed import ROUNDS, SEED, copied
 from tests.waiting import until
@@ -119,7 +119,7 @@ def archives(gateway: Inside) -> list[str]:
 
 
 async def test_an_answer_under_way_to_it_is_not_kept(gateway: Inside, model: ModelServer, feishu: FakeFeishu) -> None:
-    async with held(model, SECRET) as released:
+    async with model.held(SECRET) as released:
         await gateway.feishu_event(f"我的秘密是{SECRET}", message_id="om_secret")
         await until(lambda: model.requests)
         where = await conversation_of(gateway)

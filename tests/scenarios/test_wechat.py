@@ -4,8 +4,6 @@ What is late is made so: the model is held until the test has seen what should c
 """
 
 import asyncio
-import contextlib
-import sqlite3
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -26,7 +24,7 @@ from tests.platforms.wechat_platform import (
     WeChatPlatform,
     message_xml,
 )
-from tests.scenarios.gateway import Inside, Process, held
+from tests.scenarios.gateway import Inside, Process
 from tests.waiting import until, until_told
 
 MORE, LATER = DEFAULTS["more"], DEFAULTS["later"]
@@ -70,24 +68,9 @@ async def open_deliveries(gateway: Inside, count: int) -> None:
     await until(lambda: channel._passive._held == count, what="held")
 
 
-async def counted(gateway: Inside, what: str) -> int:
-    """How many rows of the gateway's database there are of this kind."""
-
-    def look() -> int:
-        with contextlib.closing(sqlite3.connect(gateway.workspace / "gateway.db")) as db:
-            return int(db.execute(f"SELECT COUNT(*) FROM {what}").fetchone()[0])
-
-    return await asyncio.to_thread(look)
-
-
-async def accepted(gateway: Inside) -> int:
-    """How many messages were accepted."""
-    return await counted(gateway, "messages")
-
-
 async def shelved(gateway: Inside, count: int = 1) -> None:
     """Returns once so many parts wait for the person's next contact."""
-    await until_told(lambda: counted(gateway, "parts WHERE state = 'shelved'"), count)
+    await until_told(lambda: gateway.count("parts WHERE state = 'shelved'"), count)
 
 
 async def whole(platform: WeChatPlatform, user: str, text: str) -> str:
@@ -103,7 +86,7 @@ async def test_a_slow_model_three_deliveries_one_turn_one_answer(
     gateway: Inside, model: ModelServer, platform: WeChatPlatform, times: Patience
 ) -> None:
     xml = message_xml("oA", Content="帮我想一想", MsgId=77)
-    async with held(model, "想一想"):
+    async with model.held("想一想"):
         with times.short(0.2):
             assert (await platform.deliver(xml)).cut
         second = asyncio.create_task(platform.deliver(xml))
@@ -119,7 +102,7 @@ async def test_a_slow_model_three_deliveries_one_turn_one_answer(
 async def test_the_answer_that_was_too_late_is_fetched(
     gateway: Inside, model: ModelServer, platform: WeChatPlatform, times: Patience
 ) -> None:
-    async with held(model, "很慢"):
+    async with model.held("很慢"):
         with times.short():
             assert await platform.ask("oA", "很慢的问题") == (LATER, 3)
         fetching = asyncio.create_task(platform.ask("oA", "继续"))
@@ -134,10 +117,10 @@ async def test_the_answer_that_was_too_late_is_fetched(
 async def test_the_next_question_brings_the_late_answer_and_is_answered(
     gateway: Inside, model: ModelServer, platform: WeChatPlatform, times: Patience
 ) -> None:
-    async with held(model, "很慢"):
+    async with model.held("很慢"):
         with times.short():
             assert await platform.ask("oA", "很慢的问题") == (LATER, 3)
-    await until(lambda: model.running == 0)
+    await shelved(gateway)
     assert await whole(platform, "oA", "另一个问题") == "答复：很慢的问题\n\n答复：另一个问题"
     assert not model.asked("继续")
 
@@ -154,10 +137,10 @@ async def test_messages_sent_while_a_turn_runs_are_merged_into_the_newest(
     gateway: Inside, model: ModelServer, platform: WeChatPlatform
 ) -> None:
     asking = []
-    async with held(model, "一"):
+    async with model.held("一"):
         for number, text in enumerate(("一", "二", "三"), 1):
             asking.append(asyncio.create_task(platform.ask("oA", text)))
-            await until_told(lambda: accepted(gateway), number)
+            await until_told(lambda: gateway.count("messages"), number)
         await until(lambda: model.requests)
     assert [(await each)[0] for each in asking] == ["答复：一", "", "答复：二\n三"]
 
@@ -193,7 +176,7 @@ async def test_many_people_at_once_get_their_own(
     gateway: Inside, model: ModelServer, platform: WeChatPlatform, times: Patience
 ) -> None:
     slow = [message_xml(f"o{n}", Content=f"o{n} 慢", MsgId=n) for n in range(1, 8, 2)]
-    async with held(model, "慢"):
+    async with model.held("慢"):
         with times.short():
             assert all(each.cut for each in await asyncio.gather(*map(platform.deliver, slow)))
         again = [asyncio.create_task(platform.deliver(xml)) for xml in slow]
@@ -216,7 +199,7 @@ async def test_active_send_and_its_quota(
 ) -> None:
     async with Inside(tmp_path, model, config(platform, **{"active-send": "auto"})) as running:
         platform.url = running.url("/wechat")
-        async with held(model, "慢慢"):
+        async with model.held("慢慢"):
             assert await platform.ask("oA", "要慢慢答") == ("", 1)
             await until(lambda: platform.of(TYPING))
         await until(lambda: platform.sent)
@@ -252,7 +235,7 @@ async def test_late_answers_survive_a_restart(
     gateway = Inside(tmp_path, model, config(platform))
     async with gateway:
         platform.url = gateway.url("/wechat")
-        async with held(model, "很慢"):
+        async with model.held("很慢"):
             with times.short():
                 assert await platform.ask("oA", "很慢的问题") == (LATER, 3)
         await shelved(gateway)

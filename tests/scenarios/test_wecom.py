@@ -13,7 +13,7 @@ from memory.conversation import session_id, user_id
 from tests.platforms.model_server import Chunks, ModelServer, delta
 from tests.platforms.wecom_bot import FakeWeComBot
 from tests.scenarios.gateway import Inside, asked
-from tests.waiting import until
+from tests.waiting import until, until_told
 
 
 def entry(wecom: FakeWeComBot, **over: Any) -> Mapping[str, Any]:
@@ -107,14 +107,14 @@ async def test_a_command_behind_a_mention(
 
 
 async def test_stop_ends_the_stream_once(gateway: Inside, model: ModelServer, wecom: FakeWeComBot) -> None:
-    model.answers = [slowly(*"一二三四五六七八九十")]
+    model.answers = [slowly(*"一二三四五六七八九十", pause=1.0)]
     await wecom.says("数到十", req_id="r1")
     await until(lambda: len(wecom.streams("r1")) >= 2)
     assert await says(wecom, "/stop") == "已停止回答。"
     await until(lambda: wecom.finished("r1"))
     (answer,) = wecom.finished("r1")
     assert "一二三四五六七八九十".startswith(answer)
-    model.delay = lambda messages: 20.0
+    model.delay = lambda messages: 60.0
     await wecom.says("没完没了", req_id="r2")
     await until(lambda: wecom.streams("r2") and model.running)
     await says(wecom, "/stop")
@@ -146,11 +146,12 @@ async def test_pictures_and_first_contact_get_fixed_answers(
 async def test_messages_that_wait_become_one_turn_and_one_answer(
     gateway: Inside, model: ModelServer, wecom: FakeWeComBot
 ) -> None:
-    model.delay = lambda messages: 0.4
-    await wecom.says("第一", req_id="r1")
-    await until(lambda: model.requests)
-    await wecom.says("第二", req_id="r2")
-    await wecom.says("第三", req_id="r3")
+    async with model.held("第一"):
+        await wecom.says("第一", req_id="r1")
+        await until(lambda: model.requests)
+        await wecom.says("第二", req_id="r2")
+        await wecom.says("第三", req_id="r3")
+        await until_told(lambda: gateway.count("messages"), 3)
     await until(lambda: wecom.finished("r3"))
     assert (wecom.finished("r1"), wecom.finished("r3")) == (["答复：第一"], ["答复：第二\n第三"])
     await asyncio.sleep(0.2)
@@ -184,7 +185,7 @@ async def test_a_connection_lost_in_mid_answer_loses_nothing(
 async def test_a_restart_in_mid_answer_ends_the_bubble_and_sends_the_answer_later(
     tmp_path: Path, model: ModelServer, wecom: FakeWeComBot
 ) -> None:
-    model.delay = lambda messages: 20.0
+    model.delay = lambda messages: 60.0
     short = {"server": {"drain": "200ms"}}
     async with gateway_on(tmp_path, model, wecom, **short) as gateway:
         await wecom.says("要想很久", req_id="r1")

@@ -101,8 +101,10 @@ class _DingTalk(Platform):
             self.fake.faults.setdefault(SINGLE, []).append((400, {"code": "resource.not.found"}))
 
     def hurry(self, patch: pytest.MonkeyPatch) -> None:
-        patch.setattr(api, "ANSWER_SECONDS", 0.5)
         patch.setattr(delivery, "_WAIT_CHAT", 0.2)
+
+    def impatient(self, patch: pytest.MonkeyPatch) -> None:
+        patch.setattr(api, "ANSWER_SECONDS", 0.5)
 
     def expire_tokens(self) -> None:
         self.fake.revoke_tokens()
@@ -152,7 +154,7 @@ class DingTalkStream(_DingTalk):
     async def deliver(self, gateway: Gateway, payload: Payload) -> bool:
         known = isinstance(payload, dict) and "headers" in payload
         number = await self.fake.push(payload if known else self.fake.frame("CALLBACK", BOT_TOPIC, payload))
-        await until(lambda: self.fake.acks_of(number), 5, "acknowledgement")
+        await until(lambda: self.fake.acks_of(number), what="acknowledgement")
         return bool(self.fake.acks_of(number)[0].body["code"] == 200)
 
     def events(self) -> Sequence[Payload]:

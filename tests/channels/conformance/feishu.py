@@ -67,8 +67,10 @@ class _Feishu(Platform):
         self.fake.faults.append(("/im/v1/messages", *answer, ""))
 
     def hurry(self, patch: pytest.MonkeyPatch) -> None:
-        patch.setattr(calls, "TRY_SECONDS", 0.5)
         patch.setattr(delivery, "CHAT_RATE", 50.0)
+
+    def impatient(self, patch: pytest.MonkeyPatch) -> None:
+        patch.setattr(calls, "TRY_SECONDS", 0.5)
 
     def expire_tokens(self) -> None:
         self.fake.revoke_tokens()

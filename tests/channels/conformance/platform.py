@@ -40,7 +40,7 @@ class Request:
 
     async def send(self, gateway: Gateway) -> tuple[int, str]:
         """Status and body of the answer; (0, "") when the connection was cut instead."""
-        timeout = aiohttp.ClientTimeout(total=10)
+        timeout = aiohttp.ClientTimeout(total=50)
         try:
             async with (
                 aiohttp.ClientSession(timeout=timeout) as session,
@@ -122,7 +122,11 @@ class Platform(abc.ABC):
 
     @abc.abstractmethod
     def hurry(self, patch: pytest.MonkeyPatch) -> None:
-        """Time-outs and pauses of this channel are short."""
+        """Pauses of this channel are short."""
+
+    @abc.abstractmethod
+    def impatient(self, patch: pytest.MonkeyPatch) -> None:
+        """This channel waits for no answer long."""
 
     def expire_tokens(self) -> None:
         """Every access token is refused from now on."""

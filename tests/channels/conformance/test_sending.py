@@ -70,13 +70,14 @@ async def test_a_send_that_hangs_holds_up_nobody_else(
     with monkeypatch.context() as patch:
         async with kind() as probe:
             probe.hurry(patch)
+            probe.impatient(patch)
         async with opened(kind) as (platform, gateway):
             await first_answer(platform, gateway)
             platform.hang_next()
             await platform.deliver(gateway, platform.message("卡住了", "1", "u2"))
             await until(lambda: model.asked("卡住了"), what="question")
             await platform.deliver(gateway, platform.message("别人的话", "2", "u3"))
-            await until(lambda: any("别人的话" in answer for answer in platform.answers()), 5, "answer of another")
+            await until(lambda: any("别人的话" in answer for answer in platform.answers()), what="answer of another")
             await until(lambda: any("卡住了" in answer for answer in platform.answers()), what="answer that hung")
             seen = sum("卡住了" in answer for answer in platform.answers())
             assert seen == 1 if kind.idempotent else seen <= 2

@@ -120,8 +120,10 @@ class _WeChat(Webhook):
         self.fake.errors.append({"limited": 45011, "busy": -1, "refused": 40003}[how])
 
     def hurry(self, patch: pytest.MonkeyPatch) -> None:
-        patch.setattr(calls, "TRY_SECONDS", 0.5)
         patch.setattr(active, "_LIMITED_SECONDS", 0.2)
+
+    def impatient(self, patch: pytest.MonkeyPatch) -> None:
+        patch.setattr(calls, "TRY_SECONDS", 0.5)
 
     def expire_tokens(self) -> None:
         self.fake._tokens += 1

@@ -93,8 +93,10 @@ class WeComConnection(Platform):
         self.fake.errcode = errcode
 
     def hurry(self, patch: pytest.MonkeyPatch) -> None:
-        patch.setattr(exchange, "ACK_SECONDS", 0.5)
         patch.setattr(delivery, "_REST_SECONDS", 0.2)
+
+    def impatient(self, patch: pytest.MonkeyPatch) -> None:
+        patch.setattr(exchange, "ACK_SECONDS", 0.5)
 
     def hang_next(self) -> None:
         left = [1]
