@@ -58,6 +58,8 @@ _WRITE_AGAIN_SECONDS = 5.0
 _LINK_SECONDS = 600.0
 _CLOSE_SECONDS = 5.0
 _LOOK_SECONDS = 2.0
+_LOOK_REST = 49.0
+"""How many times as long as a look at the links took there is none."""
 _SUMMARY_SECONDS = 3.0  # a summary that is not ready by then is made after a later answer
 
 
@@ -285,7 +287,7 @@ class App:
                 await self._memory.read_links()
             except Exception as error:  # border of a background task
                 log_failure(log, "links not read", error)
-            await asyncio.sleep(max(_LOOK_SECONDS, 49 * (time.monotonic() - began)))
+            await asyncio.sleep(max(_LOOK_SECONDS, _LOOK_REST * (time.monotonic() - began)))
 
     async def _keep_writing(self) -> None:
         """Writes into conversation files what they could not take before."""

@@ -126,7 +126,7 @@ async def test_login_then_a_streamed_answer_with_its_agent_and_reason(chat: Chat
 
 async def test_the_answer_grows_while_it_is_made(chat: Chat) -> None:
     await chat.enter()
-    chat.backend.pause = 0.05
+    chat.backend.pause = 1.0
     await chat.say("长")
     bubble = chat.page.locator(".turn").last.locator(".bubble")
     await expect(bubble).to_contain_text("上海")
@@ -163,7 +163,7 @@ async def test_stop_new_commands_and_failures(chat: Chat) -> None:
     await expect(page.locator(".caption")).to_have_count(0)
     await chat.say("坏")
     await expect(page.locator(".turn.failed .bubble")).to_have_text("服务正忙，请稍后再试。")
-    chat.backend.pause = 0.1
+    chat.backend.pause = 1.0
     await chat.say("长")
     await page.get_by_role("button", name="停止回答").click()
     await expect(page.locator(".divider")).to_have_text("已停止。")

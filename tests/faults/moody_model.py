@@ -11,7 +11,7 @@ from aiohttp import web
 from tests.faults.record import FETCH, speakers
 from tests.platforms.model_server import Chunks, ModelServer, Raw, delta, remembering
 
-MOODS = {"429": 4, "500": 4, "reset": 4, "half": 3, "hang": 3, "slow": 6}
+MOODS = {"429": 4, "500": 4, "reset": 4, "half": 3, "hang": 2, "slow": 7}
 """Of a hundred answers."""
 
 
@@ -49,7 +49,7 @@ class MoodyModel(ModelServer):
         self.moods[mood] += 1
         if mood not in ("good", "slow"):
             self.excused.add(question)
-        await asyncio.sleep({"hang": 2.6, "slow": 0.6}.get(mood, self._rng.random() * 0.1))
+        await asyncio.sleep({"hang": 8.6, "slow": 0.6}.get(mood, self._rng.random() * 0.1))
         if mood == "reset":
             if request.transport is not None:
                 request.transport.abort()

@@ -127,7 +127,7 @@ def server() -> Iterator[RedisServer]:
 
 
 async def test_redis_keeps_nothing(tmp_path: Path, model: ModelServer, server: RedisServer) -> None:
-    over = {"memory": {"redis": {"url": server.url}}}
+    over = {"memory": {"redis": {"url": server.url, "timeout": "20s"}}}
     client = redis_client.Redis.from_url(server.url)
 
     def kept(user: str) -> list[bytes]:

@@ -197,6 +197,7 @@ async def test_what_an_admin_writes_counts_within_seconds_and_for_forgetting_at_
     tmp_path: Path, model: ModelServer, feishu: FakeFeishu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(app, "_LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(app, "_LOOK_REST", 0.0)
     users = tmp_path / "workspace" / "users"
 
     def write(user: str, text: str) -> None:

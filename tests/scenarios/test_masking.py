@@ -41,7 +41,7 @@ def server() -> Iterator[RedisServer]:
 async def gateway(tmp_path: Path, model: ModelServer, feishu: FakeFeishu, server: RedisServer) -> AsyncIterator[Inside]:
     """Everything that stores or sends on: Redis, summaries, the log at its most talkative."""
     over = {
-        "memory": {"redis": {"url": server.url}},
+        "memory": {"redis": {"url": server.url, "timeout": "20s"}},
         "log": {"level": "debug"},
         "agent": {"context": {"summary": {"enabled": True, "after-turns": 2, "every-messages": 2, "keep": 2}}},
     }

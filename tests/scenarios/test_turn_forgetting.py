@@ -67,7 +67,7 @@ async def test_no_byte_of_it_is_left_and_the_conversation_goes_on(
     model.answer = answer
     agents = {JOB: {"tools": ["search_jobs"]}, "general-agent": {"tools": ["search_jobs"]}}
     with RedisServer() as server:
-        over = merged(OVER, {"memory": {"redis": {"url": server.url}}, "agent": {"default": JOB}})
+        over = merged(OVER, {"memory": {"redis": {"url": server.url, "timeout": "20s"}}, "agent": {"default": JOB}})
         client = redis_client.Redis.from_url(server.url)
 
         def cached() -> bytes:
