@@ -9,7 +9,7 @@ from tests.scenarios.gateway import Process
 
 
 class Hurried(Process):
-    """A gateway whose pauses and patience are short."""
+    """A gateway whose pauses and patience are short. In its environment stands which of its `lives` it is (LIFE)."""
 
     lives = 0
 
@@ -19,6 +19,9 @@ class Hurried(Process):
             self.set_clock(0.0)
         self.lives += 1
         await super().launch()
+
+    def _environment(self) -> dict[str, str]:
+        return {**super()._environment(), "LIFE": str(self.lives)}
 
     def _changes(self) -> Mapping[str, str]:
         return {"changes": "tests.faults.hurry", "clock": str(self._clock_file)}

@@ -3,7 +3,6 @@
 import asyncio
 import collections
 import random
-from collections.abc import Callable
 from typing import Any
 
 from aiohttp import web
@@ -14,25 +13,32 @@ from tests.platforms.model_server import Chunks, ModelServer, Raw, delta, rememb
 MOODS = {"429": 4, "500": 4, "reset": 4, "half": 3, "hang": 2, "slow": 7}
 """Of a hundred answers."""
 
+_LIFE = "-of-life-"
+
+
+def key_of_a_life(key: str) -> str:
+    """What the config has as the model's key, if each life of the gateway is to have its own."""
+    return f"{key}{_LIFE}${{LIFE}}"
+
 
 class MoodyModel(ModelServer):
-    """`life` counts the lives of the gateway. `calm` ends the moods; `excused` are questions it ever failed at."""
+    """The key tells in which of its lives the gateway asks (`key_of_a_life`). `calm` ends the moods; `excused` are questions it ever failed at."""
 
     def __init__(self, rng: random.Random) -> None:
         super().__init__()
         self._rng = rng
         self.calm = False
-        self.life: Callable[[], int] = lambda: 0
         self.excused: set[str] = set()
         self.broken: list[str] = []
         self.moods: collections.Counter[str] = collections.Counter()
         self.asked_for: dict[str, str] = {}
         self._under_way: collections.Counter[str] = collections.Counter()
-        self._answered: set[tuple[int, str]] = set()
+        self._answered: set[tuple[str, str]] = set()
 
     async def _respond(self, request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
         question = str(body["messages"][-1]["content"])
-        life = self.life()
+        # Not the one that runs now: what a life that was killed has asked may be read when the next one runs.
+        life = request.headers["Authorization"].rpartition(_LIFE)[2]
         self._look(body["messages"], question, life)
         self._under_way[question] += 1
         try:
@@ -44,7 +50,7 @@ class MoodyModel(ModelServer):
         """Whoever asks now may not hear the answer in time: the asker is held up."""
         self.excused |= set(+self._under_way)
 
-    async def _moody(self, request: web.Request, body: dict[str, Any], question: str, life: int) -> web.StreamResponse:
+    async def _moody(self, request: web.Request, body: dict[str, Any], question: str, life: str) -> web.StreamResponse:
         mood = self._mood()
         self.moods[mood] += 1
         if mood not in ("good", "slow"):
@@ -75,7 +81,7 @@ class MoodyModel(ModelServer):
             return Chunks([delta(text[: len(text) // 2])], cut=True)
         return text
 
-    def _look(self, messages: list[dict[str, Any]], question: str, life: int) -> None:
+    def _look(self, messages: list[dict[str, Any]], question: str, life: str) -> None:
         """One person's words in a request; a turn stays the turn it was; what was answered is not asked again."""
         people = set().union(*(speakers(str(message["content"])) for message in messages))
         if len(people) > 1:

@@ -32,7 +32,7 @@ from tests.faults.crowd import (
 )
 from tests.faults.hurried import Hurried
 from tests.faults.killer import CODES, Disk, Killer
-from tests.faults.moody_model import MoodyModel
+from tests.faults.moody_model import MoodyModel, key_of_a_life
 from tests.faults.record import Record, text_of
 from tests.platforms.feishu_server import FakeFeishu
 from tests.platforms.redis_server import RedisServer
@@ -71,7 +71,6 @@ class Stage:
             stack.push_async_callback(asyncio.to_thread, self.disk.unmount, self.root / "kept")
             self.gateway = Hurried(self.root, self.model, self._config())
             stack.push_async_callback(self._end)
-            self.model.life = lambda: self.gateway.lives
             self.wechat.url = self.gateway.url("/wechat")
             self.feishu.client_config["PingInterval"] = self.feishu_far.client_config["PingInterval"] = 1
             self.killer = Killer(self.gateway, self.disk, self.redis, self.rng, self.model.excuse)
@@ -91,7 +90,7 @@ class Stage:
         bot = {"bot-id": self.wecom.bot_id, "secret": self.wecom.secret, "websocket-url": self.wecom.url}
         return {
             "server": {"drain": "2s"},
-            "models": {"main": {"timeout": "8s", "total-timeout": "30s"}},
+            "models": {"main": {"api-key": key_of_a_life(CANARY), "timeout": "8s", "total-timeout": "30s"}},
             "memory": {"redis": {"url": self.redis.url, "cooldown": "300ms", "timeout": "200ms"}},
             "conversations": {"answer-after-restart": "24h"},
             "channels": {

@@ -412,9 +412,16 @@ class Process(Gateway):
     async def _begun(self, out: Path, *words: str) -> "asyncio.subprocess.Process | prepared.Child":
         command = self._command(*words)
         if not self.fresh:
-            return await prepared.start(command[3:], _environment(), out, **self._changes())
+            return await prepared.start(command[3:], self._environment(), out, **self._changes())
         with out.open("ab") as log:
-            return await asyncio.create_subprocess_exec(*command, stdout=log, stderr=log, env=_environment(), cwd=ROOT)
+            return await asyncio.create_subprocess_exec(
+                *command, stdout=log, stderr=log, env=self._environment(), cwd=ROOT
+            )
+
+    def _environment(self) -> dict[str, str]:
+        """This process's own, without what the config could read from it."""
+        ours = ("OPENAI_", "SANQIAO_", "REDIS_URL", "CLUSTER_REDIS_URL", "CONSOLE_TOKEN")
+        return {key: value for key, value in os.environ.items() if not key.startswith(ours)} | {"NO_PROXY": "*"}
 
     def _changes(self) -> Mapping[str, str]:
         """What `prepared.start` is told beyond the command."""
@@ -484,9 +491,3 @@ class Fresh(Process):
     """A `Process` as its user starts it."""
 
     fresh = True
-
-
-def _environment() -> dict[str, str]:
-    """This process's own, without what the config could read from it."""
-    ours = ("OPENAI_", "SANQIAO_", "REDIS_URL", "CLUSTER_REDIS_URL", "CONSOLE_TOKEN")
-    return {key: value for key, value in os.environ.items() if not key.startswith(ours)} | {"NO_PROXY": "*"}
