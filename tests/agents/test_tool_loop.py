@@ -282,16 +282,16 @@ async def test_ids_that_repeat_are_told_apart_within_an_answer_and_between_answe
 
 async def test_all_rounds_together_end_within_the_total_time() -> None:
     async def naps(call: CallContext, arguments: Arguments) -> str:
-        await asyncio.sleep(0.06)
+        bench.loop._deadline -= 70  # as if it took so long
         return "好"
 
-    bench = Bench(Script(calls("naps"), total_timeout=0.1), tool("naps", naps))
+    bench = Bench(Script(calls("naps"), total_timeout=120), tool("naps", naps))
     with pytest.raises(ModelTimeout):
         await bench.run()
     first, second = bench.client.within
     assert first is not None
     assert second is not None
-    assert second < first - 0.05
+    assert second <= first - 70
 
 
 async def test_a_cancelled_answer_ends_its_tools() -> None:

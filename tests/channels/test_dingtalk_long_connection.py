@@ -315,9 +315,9 @@ async def test_a_silent_server_is_noticed(
     assert long_connection.SILENCE_SECONDS == 90
     monkeypatch.setattr(long_connection, "SILENCE_SECONDS", 0.5)
     ding.autoping = False
+    started = time.monotonic()
     async with running(channel(ding, recorder)):
         await ding.wait_connected()
-        started = time.monotonic()
         await until(lambda: len(ding.opens) == 2)
         assert time.monotonic() - started > 0.4
 

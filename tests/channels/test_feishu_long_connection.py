@@ -255,9 +255,9 @@ async def test_a_silent_server_is_noticed(
     monkeypatch.setattr(long_connection, "SILENCE_SECONDS", 0.2)
     fake.pong = False
     fake.client_config = {**fake.client_config, "PingInterval": 1}
+    started = time.monotonic()
     async with running(channel(fake, recorder)):
         await fake.wait_connected()
-        started = time.monotonic()
         await until(lambda: fake.counts["ws"] == 2)
         assert time.monotonic() - started > 2.0, "2 x PingInterval, and a moment"
         assert fake.counts["ping"] >= 2

@@ -11,6 +11,7 @@ import random
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -42,10 +43,21 @@ async def test_a_kill_between_two_parts_of_an_answer(tmp_path: Path, model: Mode
     """The parts that were not sent are sent after the next start, each once, in order; the model is not asked again."""
     answer = "".join(f"第{n:04d}句。" for n in range(3000))
     model.answers = [answer]
+    take, taken = feishu._message, 0
+
+    def two_then_none(asked: str, body: dict[str, Any]) -> tuple[int, int, dict[str, Any]]:
+        nonlocal taken
+        taken += 1
+        feishu.api_delay = 60.0 if taken == 2 else 0.0
+        found: tuple[int, int, dict[str, Any]] = take(asked, body)
+        return found
+
+    feishu._message = two_then_none  # type: ignore[method-assign]
     async with Process(tmp_path, model, feishu=feishu) as gateway:
         number = await gateway.feishu_event("说来话长")
-        await until(lambda: len(shown(feishu, number)) >= 2)
+        await until(lambda: len(shown(feishu, number)) == 2)
         await gateway.kill()
+        feishu.api_delay = 0.0
         assert "".join(each.text for each in shown(feishu, number)) != answer
         await gateway.start()
         await until(lambda: "".join(each.text for each in shown(feishu, number)) == answer)

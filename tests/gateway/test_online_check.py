@@ -95,7 +95,7 @@ def write(config: Path, model: ModelServer | None, channels: Mapping[str, Any], 
 
 
 async def checked(
-    config: Path, model: ModelServer | None, channels: Mapping[str, Any], seconds: float = 5.0, **over: Any
+    config: Path, model: ModelServer | None, channels: Mapping[str, Any], seconds: float = 30.0, **over: Any
 ) -> tuple[int, list[str]]:
     def load() -> Any:
         write(config, model, channels, **over)

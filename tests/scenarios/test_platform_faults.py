@@ -126,11 +126,9 @@ async def test_a_frozen_platform_is_noticed_and_left(kind: type[Platform], opene
         await answers(gateway, platform, "之前")
         assert (await becomes(gateway, platform, True))["detail"] == "正常"
         platform.proxy.freeze()
-        frozen = time.monotonic()
         found = await becomes(gateway, platform, False, FROZEN_BOUND[kind.kind] + 1.0)
         assert "断开" in found["detail"]
         assert "检查网络" in found["detail"]
-        assert time.monotonic() - frozen > 0.3, "a pause of a moment is no fault"
         said = await gateway.chat("web-user", "网页还在吗")
         assert said.text == "答复：网页还在吗", "one platform's trouble is nobody else's"
         platform.proxy.thaw()
@@ -141,11 +139,14 @@ async def test_a_frozen_platform_is_noticed_and_left(kind: type[Platform], opene
 @pytest.mark.usefixtures("unhurried")
 @pytest.mark.parametrize("kind", CONNECTIONS, ids=lambda kind: kind.kind)
 async def test_a_quiet_platform_is_not_torn_down(kind: type[Platform], opened: Opened) -> None:
-    """Nothing but keep-alive for longer than it takes to notice a frozen one."""
+    """Nothing but keep-alive for longer than it takes to notice a frozen one; a pause of a moment is no fault."""
     async with opened(kind) as (platform, gateway):
         await platform.connected()
         await becomes(gateway, platform, True)
         taken = len(platform.proxy.accepted)
+        platform.proxy.freeze()
+        await asyncio.sleep(0.3)
+        platform.proxy.thaw()
         await asyncio.sleep(QUIET[kind.kind] + 0.5)
         assert len(platform.proxy.accepted) == taken
         await answers(gateway, platform, "安静之后")
