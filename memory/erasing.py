@@ -65,6 +65,7 @@ class Eraser:
     def erase(self, user: str) -> Erased:
         """Removes all files of a person and replaces their turns in shared groups."""
         erased = self._own(user)
+        self._generations.writers_gone(_is_group)  # else a group would be looked at before what is being written to it
         for conversation in self._groups():
             try:
                 erased = self._silence(conversation, user, erased)
@@ -140,7 +141,7 @@ class Eraser:
         gone = contextlib.suppress(FileNotFoundError, NotADirectoryError)
         with typed_errors(parent), contextlib.suppress(FileNotFoundError):
             with opened_folder(self._workspace, parent) as folder:
-                groups = [name for name in os.listdir(folder) if name.startswith("g")]
+                groups = [name for name in os.listdir(folder) if _is_group(name)]
             paths: list[str] = []
             for group in groups:
                 with gone, opened_folder(self._workspace, parent, group) as folder:
@@ -225,6 +226,10 @@ def _struck(turn: Turn) -> Turn:
     """As `_tombstone`, and no model sees it. Calls stay calls, without name and arguments: such a turn is no answer."""
     calls = tuple(replace(call, name="", arguments="{}") for call in turn.tool_calls)
     return replace(turn, text=REMOVED, name=None, tool_calls=calls, model=None, removed=True)
+
+
+def _is_group(folder: str) -> bool:
+    return folder.startswith("g")
 
 
 def _conversations(paths: Iterable[str]) -> Iterator[ConversationId]:

@@ -3,7 +3,7 @@
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 from memory.conversation import ConversationId, Turn
@@ -75,6 +75,17 @@ class Generations:
             yield
         finally:
             lock.release()
+
+    def writers_gone(self, wanted: Callable[[str], bool]) -> None:
+        """Blocks until nobody is writing any more of those who are now, in folders that are `wanted`.
+
+        Whoever forgets first, and then waits here, sees all that was written of before: what begins later is refused.
+        """
+        with self._guard:
+            locks = [lock for folder, lock in self._locks.items() if wanted(folder)]
+        for lock in locks:
+            with lock:
+                pass
 
     @contextmanager
     def writing(self, generation: int, folder: str, *names: str, wait: bool = True) -> Iterator[None]:

@@ -130,6 +130,36 @@ async def test_a_cancelled_append_in_its_thread_leaves_nothing(
     assert "独角兽".encode() not in await asyncio.to_thread(everything, tmp_path)
 
 
+@pytest.mark.parametrize("known", [True, False], ids=["a file", "no file yet"])
+async def test_what_is_being_written_to_a_group_is_waited_for(
+    memory: Memory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, known: bool
+) -> None:
+    """It was let in before the forgetting, and is not on the disk yet when the group is looked at."""
+    append, reached, go_on = memory._store.appender.append, threading.Event(), threading.Event()
+
+    def slow(where: ConversationId, turns: Sequence[Turn], *, wait: bool) -> list[Turn]:
+        reached.set()
+        assert go_on.wait(30)
+        return append(where, turns, wait=wait)
+
+    where = conversation(GROUP, group=True)
+    if known:
+        await memory.remember(where, [asked(1, "凤凰", LI)])
+    monkeypatch.setattr(memory._store.appender, "append", slow)
+    writing = asyncio.create_task(memory.remember(where, [asked(2, "独角兽", ZHANG)]))
+    assert await asyncio.to_thread(reached.wait, 30)
+    forgetting = asyncio.create_task(memory.forget(ZHANG))
+    await asyncio.sleep(0.05)
+    assert not forgetting.done()
+    go_on.set()
+    await writing
+    erased, _ = await forgetting
+    assert erased.turns == 1
+    left = await asyncio.to_thread(everything, tmp_path)
+    assert "独角兽".encode() not in left
+    assert ("凤凰".encode() in left) is known
+
+
 @pytest.mark.parametrize("seed", range(8))
 async def test_however_writing_and_forgetting_meet(memory: Memory, tmp_path: Path, seed: int) -> None:
     """Many writers, some cancelled, in all orders: what was asked for before is nowhere, what comes after is there."""
