@@ -1,10 +1,9 @@
-"""The life of a message after the intake: refused, run as a command, or answered; then recorded and sent."""
+"""The life of a message after the intake: refused, run as a command, or answered."""
 
-import asyncio
 import logging
 import random
 import sqlite3
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 
 from agents.model import ModelError
 from channels.channel import Channel
@@ -12,7 +11,6 @@ from channels.message import (
     Answered,
     Failed,
     Joined,
-    Progress,
     Routed,
     Silent,
 )
@@ -22,7 +20,7 @@ from gateway.command_runner import CommandRunner
 from gateway.commands import Command
 from gateway.conversation_index import ConversationIndex
 from gateway.forgetting import Forgetting, ForgetTraces, Records
-from gateway.inbox import Group, Inbox, State, Stored
+from gateway.inbox import Group, Inbox, State
 from gateway.intake import Intake, Spawn
 from gateway.lane_states import LaneStates
 from gateway.lanes import RATE_LIMITED, Lanes, Waiting, Work
@@ -31,6 +29,7 @@ from gateway.linking import Linking
 from gateway.logs import log_failure
 from gateway.outbox import Outbox
 from gateway.renamed import conversation_with
+from gateway.replies import Replies
 from gateway.router import LaneState
 from gateway.snapshot import Snapshots
 from gateway.summaries import Occasion, Summaries
@@ -71,7 +70,6 @@ class Pipeline:
         self._index = index
         self._snapshots = snapshots
         self._channels = channels
-        self._outbox = outbox
         self._summaries = summaries
         self._clock = clock
         self._states = LaneStates(inbox)
@@ -80,6 +78,7 @@ class Pipeline:
         self._answering = Answering(memory, desk, clock, note)
         self._answers: dict[LaneKey, Stopper] = {}
         self._told = OncePerMinute()
+        self.replies = Replies(inbox, outbox, channels, states=self._states, snapshots=snapshots, clock=clock)
         self.intake = Intake(
             inbox,
             snapshots,
@@ -94,7 +93,7 @@ class Pipeline:
         )
         self.lanes = Lanes(
             inbox,
-            self._handle,
+            self.handle,
             self.intake.examine,
             lambda: snapshots.now().merging,
             spawn=spawn,
@@ -131,7 +130,11 @@ class Pipeline:
 
     # ---- through
 
-    async def _handle(self, work: Work) -> None:
+    async def handle(self, work: Work) -> None:
+        """One piece of a lane's work; whatever fails, who wrote is told.
+
+        Raises sqlite3.Error while nothing can be recorded and the message is not too old: it is to be tried again.
+        """
         entry, forgets = work.group.newest.message.entry, work.command is not None and work.command.name == "forget"
         if entry not in self._channels and not forgets:
             log.warning("left in the inbox turn=%d entry=%s reason=channel-is-off", work.group.turn, entry)
@@ -162,7 +165,7 @@ class Pipeline:
         if text is None:
             await self._talk(group)
         else:
-            await self._finish(group, State.COMMAND, text, Answered(text))
+            await self.replies.finish(group, State.COMMAND, text, Answered(text))
 
     async def _talk(self, group: Group) -> None:
         if await self._used_up(group):
@@ -190,8 +193,8 @@ class Pipeline:
             if self._is_young(group):
                 raise
             log.error("turn given up, nothing can be recorded turn=%d", group.turn)
-            self._tell(group, Failed(self._text("failed")))
-            self._tell(group, Silent())
+            self.replies.tell(group, Failed(self._text("failed")))
+            self.replies.tell(group, Silent())
 
     def _is_young(self, group: Group) -> bool:
         """Whether its answer is still wanted."""
@@ -207,7 +210,7 @@ class Pipeline:
         )
         log.info("refused lane=%s reason=%s told=%s", message.lane, name, not silent)
         self._note(message, Kind.REFUSED, reason=name, told=not silent)
-        await self._finish(group, State.REFUSED, "" if silent else text, Failed(text))
+        await self.replies.finish(group, State.REFUSED, "" if silent else text, Failed(text))
 
     async def _answer(self, group: Group) -> None:
         lane = group.newest.message.lane
@@ -229,13 +232,15 @@ class Pipeline:
             await self._refuse(group, "refused-by-filter")
             return
         for older in group.stored[:-1]:
-            self._tell_one(older, Joined(group.newest.message.id))
+            self.replies.tell_one(older, Joined(group.newest.message.id))
             self._note(older.message, Kind.JOINED, into=group.newest.message.id, trace=id_of(group.newest.message))
-        self._tell(group, Routed(question.agent.name, question.reason))
+        self.replies.tell(group, Routed(question.agent.name, question.reason))
         self._index.touch(question.conversation, question.entry)
         meter = Meter()
         try:
-            answer = await self._answering.answer(question, lambda event: self._tell(group, event), stopper, meter)
+            answer = await self._answering.answer(
+                question, lambda event: self.replies.tell(group, event), stopper, meter
+            )
         except ModelError as error:
             log.warning(
                 "no answer conversation=%s error=%s reason=%s", question.conversation, type(error).__name__, error
@@ -296,7 +301,7 @@ class Pipeline:
         text = answer.text or question.snapshot.texts.get("stopped")
         answered = Answered(text, question.conversation, answer.usage)
         self._note(group.newest.message, Kind.ANSWERED, chars=len(answer.text), stopped=answer.stopped)
-        await self._finish(group, State.ANSWERED, answer.text, answered, lane, meter=meter)
+        await self.replies.finish(group, State.ANSWERED, answer.text, answered, lane, meter=meter)
         if answer.roomy:
             return
         snapshot, speaker = question.snapshot, question.turn.name
@@ -306,83 +311,10 @@ class Pipeline:
         """The user is shown a short text; it is never stored as an answer. `facts` say why, for the trace."""
         text = self._snapshots.now().texts.get(name)
         self._note(group.newest.message, Kind.FAILED, text=name, **facts)
-        await self._finish(group, State.FAILED, text, Failed(text), meter=meter)
-
-    # ---- out
-
-    async def _finish(
-        self,
-        group: Group,
-        state: State,
-        text: str,
-        event: Progress,
-        lane: LaneState | None = None,
-        *,
-        meter: Meter | None = None,
-    ) -> None:
-        """Records the answer with its parts in one step, tells the channel, hands the parts to the outbox.
-
-        Once begun it is done to its end, also where the lane's work is ended meanwhile: what is recorded is told.
-        """
-        finishing = asyncio.create_task(self._finished(group, state, text, event, lane, meter=meter))
-        try:
-            await asyncio.shield(finishing)
-        except asyncio.CancelledError:
-            await asyncio.wait([finishing])
-            raise
-
-    async def _finished(
-        self,
-        group: Group,
-        state: State,
-        text: str,
-        event: Progress,
-        lane: LaneState | None,
-        *,
-        meter: Meter | None,
-    ) -> None:
-        stored = group.newest
-        parts = self._parts(stored.message.entry, text)
-        now = self._clock()
-        spent = meter.spent(stored.message.user, self._snapshots.now().day(now)) if meter else None
-        recorded = await self._inbox.finish(group, state, parts, now, lane, spent=spent)
-        if not recorded and state is State.ANSWERED:
-            self._tell(group, Silent())  # it was forgotten meanwhile, and nothing of its answer is said any more
-            return
-        if lane is not None:
-            self._states.keep(stored.message.lane, lane)
-        self._tell(group, event)
-        if parts:
-            self._outbox.put(group.turn, stored, parts)
-        else:
-            self._tell(group, Silent())
+        await self.replies.finish(group, State.FAILED, text, Failed(text), meter=meter)
 
     def _text(self, name: str) -> str:
         return self._snapshots.now().texts.get(name)
-
-    def _parts(self, entry: str, text: str) -> list[str]:
-        channel = self._channels.get(entry)
-        if channel is None or not text.strip():
-            return []
-        return channel.parts(text, self._snapshots.now().texts.get("more-parts"))
-
-    def _tell(self, group: Group, event: Progress) -> None:
-        """Tells the channel of each message of the group."""
-        for stored in group.stored:
-            self._tell_one(stored, event)
-
-    def _tell_one(self, stored: Stored, event: Progress) -> None:
-        channel = self._channels.get(stored.message.entry)
-        try:
-            if channel:
-                channel.progress(stored.message, event)
-        except Exception as error:  # border of one channel: what is shown is never worth an answer
-            log_failure(log, f"progress failed entry={stored.message.entry}", error)
-
-    async def drop_answers(self, turns: Collection[int]) -> None:
-        """Sends nothing more of these turns' answers; who waits for one is told that nothing comes."""
-        for stored in await self._outbox.drop_turns(turns):
-            self._tell_one(stored, Silent())
 
     def stop_answer(self, lane: LaneKey) -> bool:
         """Stops the answer that is being made in this lane; False when there is none."""
@@ -391,43 +323,3 @@ class Pipeline:
             return False
         stopper.stop()
         return True
-
-    # ---- after a restart
-
-    async def recover(self) -> None:
-        """Runs again what was accepted or taken, sends again what was answered; expires what is too old."""
-        now = self._clock()
-        patience = self._snapshots.now().settings.conversations.answer_after_restart
-        for seq, lane in await self._inbox.expire(now - patience, now):
-            log.warning("expired seq=%d lane=%s: older than conversations.answer-after-restart", seq, lane)
-            outline = await self._inbox.outline(seq)
-            if outline is not None and outline.user:
-                self._note(outline, Kind.EXPIRED, reason="停得太久，超过 conversations.answer-after-restart")
-        told = await self._finish_forgetting()
-        for pending in await self._inbox.pending():
-            if pending.turn not in told:
-                self._outbox.put(pending.turn, pending.stored)
-        for group in await self._inbox.taken():
-            self.lanes.put_rerun(group)
-        for lane in await self._inbox.waiting_lanes():
-            self.lanes.refill(LaneKey.parse(lane))
-
-    async def _finish_forgetting(self) -> set[int]:
-        """Forgets whoever asked for it and was not forgotten yet, before anything else is done for them.
-
-        Returns the turns whose answers are on their way. In the end nothing that was deleted is in the database's log.
-        """
-        told = set()
-        for asks in await self._inbox.asking_to_be_forgotten():
-            waiting = self.intake.examine(asks)
-            if waiting.command is not None:
-                await self._handle(Work(Group((asks,)), waiting.command))
-                told.add(asks.seq)
-        for user in await self._inbox.marks.all():  # an admin asked, or the account is linked no more
-            try:
-                await self.forgetting.forget(user)
-            except (StoreError, sqlite3.Error) as error:
-                log.error("not forgotten user=%s reason=%s remedy=请再执行一次 forget --user", user, error)
-        if await self._inbox.marks.unclean() and await self._inbox.empty_log():
-            await self._inbox.marks.remove([""])
-        return told

@@ -33,7 +33,7 @@ async def chat(live: LiveSettings, workspace: Path, *, agent: str | None, messag
     user = getpass.getuser()
     try:
         async with App(live, workspace).running(serve=False) as app:
-            web = app.web
+            web = app.backend.web
 
             async def ask(text: str) -> AsyncIterator[Shown]:
                 async for event in await web.ask(user, text, agent=agent):

@@ -120,7 +120,7 @@ async def test_killed_anywhere_it_is_finished_by_the_next_start(
                 await gateway.feishu_says("/forget", message_id="om_forget")
                 await until(lambda: not holding(gateway.workspace, "ou_zhang"))
             else:
-                await gateway.app.forget(user)
+                await gateway.app.backend.forget(user)
             copies.on = False
             released.set()
     print(f"{len(copies.made)} moments")
@@ -273,7 +273,7 @@ class Storm:
         await self.say("/stop")
 
     async def admin(self) -> None:
-        await self.gateway.app.forget(self.user)
+        await self.gateway.app.backend.forget(self.user)
 
     async def look(self) -> None:
         """At every conversation of theirs, as the console does."""

@@ -217,7 +217,7 @@ async def test_what_an_admin_writes_counts_within_seconds_and_for_forgetting_at_
         wang = user_id("web", "web", "wang")
         await gateway.chat("wang", "王也是")
         await asyncio.to_thread(write, wang, f"same-as: {li}\n")
-        status = await gateway.app.forget(FEISHU)
+        status = await gateway.app.backend.forget(FEISHU)
         assert status.profiles == 4
         for trace in ("独角兽城", WEB, FEISHU, li, wang):
             assert await left(gateway, trace) == [], trace

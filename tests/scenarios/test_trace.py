@@ -276,7 +276,7 @@ async def test_with_a_summary_and_in_a_shared_group(tmp_path: Path, model: Model
         await same_as_received(gateway, model)
         # One of them is forgotten: their traces go, and the system messages of the group, whose summary quoted them.
         gone, stays = (user_id("feishu", "cli_test", f"ou_{number}") for number in range(2))
-        await gateway.app.forget(gone)
+        await gateway.app.backend.forget(gone)
         assert await search(gateway, user=gone) == []
         (kept, *_) = await search(gateway, user=stays)
         assert (await gateway.get(f"/api/traces/{kept['id']}/request"))[0] == 404
