@@ -11,15 +11,15 @@ from agents.model import Completion, ContextTooLong, ModelRequest
 from agents.prompt import compose
 from agents.tool_loop import Round, ToolLoop, spec_tokens
 from channels.message import Delta, Progress, Usage
-from gateway.inbox import Group
 from gateway.metered_model import MeteredModel
 from gateway.room import Room, room_of
 from gateway.router import LaneState
 from gateway.snapshot import Snapshot
+from gateway.stored_message import Group
 from gateway.token_use import Meter
 from gateway.tool_calls import Desk, rounds_of, turns_of
 from gateway.trace import Kind, Note, untraced
-from gateway.trace_store import Asked
+from gateway.trace_frames import Asked
 from gateway.traced_model import TracedModel
 from memory.context import ContextSettings
 from memory.conversation import ConversationId, Role, Turn

@@ -9,12 +9,12 @@ from channels.message import InboundMessage
 from gateway.commands import Command
 from gateway.conversation_index import ConversationIndex
 from gateway.forgetting import Forgetting
-from gateway.inbox import Stored
 from gateway.lane_states import LaneStates
 from gateway.linking import Linking
 from gateway.renamed import conversation_with
 from gateway.router import LaneState
 from gateway.snapshot import Snapshot
+from gateway.stored_message import Stored
 from memory.conversation import LaneKey, Role, Turn
 from memory.memory import Memory
 from memory.speaker import label

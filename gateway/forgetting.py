@@ -10,11 +10,12 @@ from typing import Protocol, runtime_checkable
 from channels.channel import Channel
 from channels.message import Failed, InboundMessage, Progress, Silent
 from gateway.conversation_index import ConversationIndex
-from gateway.inbox import Group, Inbox, Pending, Stored
+from gateway.inbox import Inbox
 from gateway.lane_states import LaneStates
 from gateway.lanes import Lanes
 from gateway.outbox import Outbox
 from gateway.removed import Removed
+from gateway.stored_message import Group, Pending, Stored
 from gateway.summaries import Summaries
 from memory.conversation import LaneKey
 from memory.errors import StoreError

@@ -4,28 +4,35 @@ A message is claimed by (channel, account, message id) and stored in one step; w
 restart finds here what to run again and what to send again. Raw text stays only until its answer is delivered.
 """
 
-import contextlib
-import json
-import logging
 import sqlite3
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
-from enum import StrEnum
+from collections.abc import Sequence
 
-from channels.message import InboundMessage, Notice
-from gateway import link_codes, token_use
-from gateway.commands import parse, said
+from channels.message import InboundMessage
+from gateway import lane_states, link_codes, token_use
 from gateway.database import Database
+from gateway.lane_states import LaneStates
 from gateway.link_codes import LinkCodes
 from gateway.marks import SCHEMA as MARKS
 from gateway.marks import Marks, guard, keep_guards, remove_mark, was_forgotten
 from gateway.parts import SCHEMA as PARTS
 from gateway.parts import blank, drop_waiting, insert_parts
-from gateway.router import By, LaneState, Route
+from gateway.router import LaneState, Route
+from gateway.stored_message import (
+    Duplicate,
+    Group,
+    Pending,
+    State,
+    Stored,
+    as_json,
+    asks_to_be_forgotten,
+    group_in,
+    is_of,
+    message_in,
+    readable,
+    stored_in,
+)
 from gateway.token_use import Spent
 from memory.conversation import ConversationId, LaneKey
-
-log = logging.getLogger("sanqiao.inbox")
 
 MESSAGES = """
 CREATE TABLE IF NOT EXISTS messages (
@@ -42,128 +49,10 @@ CREATE TABLE IF NOT EXISTS messages (
 CREATE INDEX IF NOT EXISTS messages_waiting ON messages (lane, seq) WHERE state IN ('accepted', 'taken');
 CREATE INDEX IF NOT EXISTS messages_turn ON messages (turn) WHERE turn IS NOT NULL;
 CREATE INDEX IF NOT EXISTS messages_age ON messages (accepted_at);
-CREATE TABLE IF NOT EXISTS lanes (
-    lane TEXT PRIMARY KEY, agent TEXT NOT NULL, agent_at REAL NOT NULL, pinned INTEGER NOT NULL
-) WITHOUT ROWID;
 """
 
-SCHEMA = MESSAGES + PARTS + MARKS + token_use.SCHEMA + link_codes.SCHEMA
+SCHEMA = MESSAGES + PARTS + MARKS + lane_states.SCHEMA + token_use.SCHEMA + link_codes.SCHEMA
 """All tables of the inbox."""
-
-
-class State(StrEnum):
-    """What became of a message."""
-
-    ACCEPTED = "accepted"
-    TAKEN = "taken"
-    ANSWERED = "answered"
-    DELIVERED = "delivered"
-    REFUSED = "refused"
-    COMMAND = "command"
-    EXPIRED = "expired"
-    FAILED = "failed"
-    FORGOTTEN = "forgotten"
-
-
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """An accepted message with its place in the inbox and the time (unix seconds) it was accepted."""
-
-    seq: int
-    accepted_at: float
-    message: InboundMessage
-
-
-@dataclass(frozen=True, slots=True)
-class Duplicate:
-    """The message was accepted before; what has become of it since."""
-
-    state: State
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    """Messages that are one turn. `rerun` after a restart, with the conversation and the route chosen before, if any."""
-
-    stored: tuple[Stored, ...]
-    rerun: bool = False
-    conversation: ConversationId | None = None
-    route: Route | None = None
-
-    @property
-    def turn(self) -> int:
-        """The turn's number in the inbox."""
-        return self.stored[0].seq
-
-    @property
-    def newest(self) -> Stored:
-        """The message the answer goes to."""
-        return self.stored[-1]
-
-    @property
-    def text(self) -> str:
-        """What goes to the agent: all that was said, joined by line breaks."""
-        return "\n".join(said(stored.message.text) for stored in self.stored)
-
-
-_FIELDS = tuple(each.name for each in fields(InboundMessage))
-
-
-def _to_json(message: InboundMessage) -> str:
-    written = {name: getattr(message, name) for name in _FIELDS}
-    written |= {"lane": str(message.lane), "reply": dict(message.reply)}
-    text = json.dumps(written, ensure_ascii=False, separators=(",", ":"))
-    return text.encode("utf-8", "replace").decode("utf-8")  # half an emoji cannot be stored
-
-
-def _from_json(text: str) -> InboundMessage:
-    fields = json.loads(text)
-    notice = fields.pop("notice")
-    lane = LaneKey.parse(fields.pop("lane"))
-    return InboundMessage(lane=lane, notice=Notice(notice) if notice else None, **fields)
-
-
-def _stored(row: sqlite3.Row) -> Stored:
-    return Stored(row["seq"], row["accepted_at"], _from_json(row["message"]))
-
-
-def _read(row: sqlite3.Row) -> InboundMessage | None:
-    """The message of a row; None where another version wrote it, or its text is blanked."""
-    with contextlib.suppress(ValueError, TypeError, KeyError):
-        return _from_json(row["message"])
-    return None
-
-
-def _is_of(user: str, row: sqlite3.Row) -> bool:
-    """Whether this row of nobody is the message by which that person asked to be forgotten before."""
-    message = _read(row)
-    return message is not None and message.user == user
-
-
-def _asks_to_be_forgotten(row: sqlite3.Row) -> bool:
-    message = _read(row)
-    command = parse(message.text) if message is not None else None
-    return command is not None and command.name == "forget"
-
-
-def _readable(db: sqlite3.Connection, rows: Iterable[sqlite3.Row]) -> list[sqlite3.Row]:
-    """The rows this version can read; another one fails by itself and holds nobody up."""
-    found = []
-    for row in rows:
-        if _read(row) is None:
-            log.error("message unreadable, failed seq=%d", row["seq"])
-            db.execute("UPDATE messages SET state = 'failed' WHERE seq = ?", (row["seq"],))
-        else:
-            found.append(row)
-    return found
-
-
-@dataclass(frozen=True, slots=True)
-class Pending:
-    """An answer of which some parts are not sent yet."""
-
-    turn: int
-    stored: Stored
 
 
 class Inbox:
@@ -177,13 +66,14 @@ class Inbox:
         self._database = database
         self.marks = Marks(database)
         self.link_codes = LinkCodes(database)
+        self.lane_states = LaneStates(database)
 
     async def accept(self, message: InboundMessage, now: float) -> Stored | Duplicate:
         """Claims and stores a message in one step; a second claim changes nothing."""
         lane = message.lane
         key = (lane.channel, message.account, message.id)
         mark = guard(*key)
-        row = (*key, str(lane), message.user, _to_json(message), now, now, mark)
+        row = (*key, str(lane), message.user, as_json(message), now, now, mark)
 
         def work(db: sqlite3.Connection) -> Stored | Duplicate:
             cursor = db.execute(
@@ -247,7 +137,7 @@ class Inbox:
                 return False, False
             insert_parts(db, group.turn, key, parts)
             if lane is not None:
-                _set_lane_state(db, key, lane)
+                lane_states.write(db, key, lane)
             if spent is not None:
                 token_use.add(db, spent)
             return True, not parts and blank(db, group.turn)
@@ -285,7 +175,7 @@ class Inbox:
                 "SELECT seq, lane, message FROM messages WHERE state IN ('accepted', 'taken') AND accepted_at < ?",
                 (before,),
             )
-            rows = [row for row in old.fetchall() if not _asks_to_be_forgotten(row)]
+            rows = [row for row in old.fetchall() if not asks_to_be_forgotten(row)]
             db.executemany(
                 "UPDATE messages SET state = 'expired', changed_at = ?, message = '' WHERE seq = ?",
                 [(now, row["seq"]) for row in rows],
@@ -305,13 +195,13 @@ class Inbox:
         """Groups that were being handled when the process ended, oldest first."""
 
         def work(db: sqlite3.Connection) -> list[Group]:
-            rows = _readable(
+            rows = readable(
                 db, db.execute("SELECT * FROM messages WHERE state = 'taken' ORDER BY turn, seq").fetchall()
             )
             groups: dict[int, list[sqlite3.Row]] = {}
             for row in rows:
                 groups.setdefault(row["turn"], []).append(row)
-            return [_group(rows) for rows in groups.values()]
+            return [group_in(rows) for rows in groups.values()]
 
         return await self._database.run(work)
 
@@ -334,7 +224,7 @@ class Inbox:
 
         def work(db: sqlite3.Connection) -> list[Stored]:
             rows = db.execute("SELECT * FROM messages WHERE state = 'accepted' ORDER BY seq")
-            return [_stored(row) for row in rows if _asks_to_be_forgotten(row)]
+            return [stored_in(row) for row in rows if asks_to_be_forgotten(row)]
 
         return await self._database.run(work)
 
@@ -346,7 +236,7 @@ class Inbox:
                 "SELECT * FROM messages WHERE lane = ? AND state = 'accepted' AND seq > ? ORDER BY seq LIMIT ?",
                 (lane, after, limit),
             )
-            return [_stored(row) for row in _readable(db, rows.fetchall())]
+            return [stored_in(row) for row in readable(db, rows.fetchall())]
 
         return await self._database.run(work)
 
@@ -359,17 +249,9 @@ class Inbox:
                 " (SELECT DISTINCT turn FROM parts WHERE state = 'waiting') p ON m.turn = p.turn"
                 " GROUP BY m.turn ORDER BY m.turn"
             )
-            return [Pending(row["turn"], _stored(row)) for row in _readable(db, rows.fetchall())]
+            return [Pending(row["turn"], stored_in(row)) for row in readable(db, rows.fetchall())]
 
         return await self._database.run(work)
-
-    async def lane_state(self, lane: LaneKey) -> LaneState:
-        """What a lane remembers of its agent."""
-        return await self._database.run(lambda db: _lane_state(db, str(lane)))
-
-    async def set_lane_state(self, lane: LaneKey, state: LaneState) -> None:
-        """Replaces what a lane remembers of its agent."""
-        await self._database.run(lambda db: _set_lane_state(db, str(lane), state))
 
     async def counts(self) -> dict[str, int]:
         """How many messages wait and how many parts are unsent, for the status page."""
@@ -428,52 +310,23 @@ class Inbox:
 
         def work(db: sqlite3.Connection) -> tuple[int, list[Stored]]:
             rows = db.execute("SELECT * FROM messages WHERE user IN (?, '')", (user,)).fetchall()
-            rows = [row for row in rows if row["user"] or _is_of(user, row)]
+            rows = [row for row in rows if row["user"] or is_of(user, row)]
             keep_guards(db, [(guard(row["channel"], row["account"], row["id"]), row["accepted_at"]) for row in rows])
             gone = [row for row in rows if row["seq"] != kept]
             db.executemany("DELETE FROM parts WHERE turn = ?", {(row["turn"],) for row in gone})
             db.executemany("DELETE FROM messages WHERE seq = ?", [(row["seq"],) for row in gone])
             db.execute("UPDATE messages SET user = '' WHERE seq = ?", (kept,))
-            db.execute("DELETE FROM lanes WHERE lane >= ? AND lane < ?", (f"{user}:", f"{user};"))
+            lane_states.forget(db, user)
             token_use.forget(db, user)
             link_codes.forget(db, user)
             remove_mark(db, user)
             waiting = [row for row in gone if row["state"] in (State.ACCEPTED, State.TAKEN)]
-            return sum(row["user"] != "" for row in gone), [_stored(row) for row in waiting if _read(row) is not None]
+            return sum(row["user"] != "" for row in gone), [
+                stored_in(row) for row in waiting if message_in(row) is not None
+            ]
 
         return await self._database.run(work)
 
     async def empty_log(self) -> bool:
         """Puts all that was deleted out of every byte of the database's files; whether that was possible."""
         return await self._database.empty_log()
-
-
-def _group(rows: Iterable[sqlite3.Row]) -> Group:
-    rows = list(rows)
-    stored, chosen = tuple(_stored(row) for row in rows), rows[0]["conversation"]
-    if not chosen:
-        return Group(stored, rerun=True)
-    conversation = ConversationId.parse(chosen)
-    return Group(
-        stored, rerun=True, conversation=conversation, route=_route(conversation.agent, rows[0]["reason"] or "")
-    )
-
-
-def _route(agent: str, written: str) -> Route:
-    by, _, reason = written.partition(" ")
-    try:
-        return Route(agent, By(by), reason)
-    except ValueError:  # taken by an older version, which wrote the reason alone
-        return Route(agent, By.DEFAULT, written)
-
-
-def _lane_state(db: sqlite3.Connection, lane: str) -> LaneState:
-    row = db.execute("SELECT agent, agent_at, pinned FROM lanes WHERE lane = ?", (lane,)).fetchone()
-    return LaneState(row["agent"], row["agent_at"], bool(row["pinned"])) if row else LaneState()
-
-
-def _set_lane_state(db: sqlite3.Connection, lane: str, state: LaneState) -> None:
-    db.execute(
-        "INSERT OR REPLACE INTO lanes (lane, agent, agent_at, pinned) VALUES (?, ?, ?, ?)",
-        (lane, state.agent, state.at, int(state.pinned)),
-    )

@@ -9,9 +9,9 @@ import logging
 from collections.abc import Callable
 
 from gateway.forgetting import Forgetting
-from gateway.inbox import Stored
 from gateway.limits import RateLimit
 from gateway.link_codes import SECONDS, LinkCodes
+from gateway.stored_message import Stored
 from gateway.texts import Texts
 from memory.memory import Memory
 

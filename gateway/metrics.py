@@ -21,7 +21,7 @@ from prometheus_client import (
 from agents.tools.built_in import BUILT_IN
 from channels.message import InboundMessage
 from gateway.trace import Fact, Kind
-from gateway.trace_store import Asked
+from gateway.trace_frames import Asked
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 LAG_SECONDS = 0.25

@@ -20,9 +20,8 @@ from gateway.command_runner import CommandRunner
 from gateway.commands import Command
 from gateway.conversation_index import ConversationIndex
 from gateway.forgetting import Forgetting, ForgetTraces, Records
-from gateway.inbox import Group, Inbox, State
+from gateway.inbox import Inbox
 from gateway.intake import Intake, Spawn
-from gateway.lane_states import LaneStates
 from gateway.lanes import RATE_LIMITED, Lanes, Waiting, Work
 from gateway.limits import DAILY_LIMIT, OncePerMinute
 from gateway.linking import Linking
@@ -32,6 +31,7 @@ from gateway.renamed import conversation_with
 from gateway.replies import Replies
 from gateway.router import LaneState
 from gateway.snapshot import Snapshots
+from gateway.stored_message import Group, State
 from gateway.summaries import Occasion, Summaries
 from gateway.token_use import Meter
 from gateway.tool_calls import Desk
@@ -72,7 +72,7 @@ class Pipeline:
         self._channels = channels
         self._summaries = summaries
         self._clock = clock
-        self._states = LaneStates(inbox)
+        self._states = inbox.lane_states
         self._routing = Routing(clock)
         self._note = note
         self._answering = Answering(memory, desk, clock, note)

@@ -6,12 +6,13 @@ from collections.abc import Callable, Collection, Mapping
 
 from channels.channel import Channel
 from channels.message import Progress, Silent
-from gateway.inbox import Group, Inbox, State, Stored
+from gateway.inbox import Inbox
 from gateway.lane_states import LaneStates
 from gateway.logs import log_failure
 from gateway.outbox import Outbox
 from gateway.router import LaneState
 from gateway.snapshot import Snapshots
+from gateway.stored_message import Group, State, Stored
 from gateway.token_use import Meter
 
 log = logging.getLogger("sanqiao.pipeline")

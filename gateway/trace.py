@@ -11,15 +11,13 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from channels.message import InboundMessage
 from gateway.logs import about
+from gateway.trace_frames import Asked
 from memory.conversation import ConversationId, InvalidId, Role
 from memory.window import Drop
-
-if TYPE_CHECKING:
-    from gateway.trace_store import Asked
 
 Fact = str | int | float | bool | None
 """One detail of a step."""
@@ -256,10 +254,10 @@ class Rejected:
 class Note(Protocol):
     """Takes one step of a message (see FACTS); `asked` with ``window`` alone. Never raises or waits."""
 
-    def __call__(self, message: InboundMessage, kind: Kind, asked: "Asked | None" = None, /, **facts: Fact) -> None: ...
+    def __call__(self, message: InboundMessage, kind: Kind, asked: Asked | None = None, /, **facts: Fact) -> None: ...
 
 
-def untraced(message: InboundMessage, kind: Kind, asked: "Asked | None" = None, /, **facts: Fact) -> None:
+def untraced(message: InboundMessage, kind: Kind, asked: Asked | None = None, /, **facts: Fact) -> None:
     """Where no trace is kept."""
 
 

@@ -8,7 +8,7 @@ from agents.prompt import quoted_window
 from agents.wire import Dialect, body
 from gateway.tool_calls import rounds_of
 from gateway.trace import Kind, SeenMessage, SeenWindow, Step, Trace
-from gateway.trace_store import Frame, checksum
+from gateway.trace_frames import Frame, checksum
 from gateway.traces import Traces
 from memory.conversation import ConversationId, Role, Turn
 from memory.memory import Memory

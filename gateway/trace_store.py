@@ -3,17 +3,14 @@
 The file is its own (``trace.db``), so that losing it harms nothing. All functions run on the database's thread.
 """
 
-import functools
-import hashlib
 import json
 import math
 import sqlite3
-import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from agents.model import ModelRequest, ToolSpec
+from gateway import trace_frames as frames
 from gateway.trace import (
     UNDELIVERED,
     Fact,
@@ -28,8 +25,9 @@ from gateway.trace import (
     TraceQuery,
     lane_of,
 )
+from gateway.trace_frames import Asked, checksum
 from memory.conversation import ConversationId, Role
-from memory.window import Drop, Window
+from memory.window import Drop
 
 _UNDELIVERED = ", ".join(f"'{each}'" for each in UNDELIVERED)
 _TROUBLES = (Outcome.REFUSED, Outcome.FAILED, Outcome.UNSENT, Outcome.EXPIRED)
@@ -42,7 +40,6 @@ _AT_ONCE = 500
 _LISTED = "seq, id, at, last, outcome, message, entry, channel, user, platform_user, lane, conversation, reason, text"
 _ROOM = 0.05
 """The share that is deleted beyond what is too much, so that it is not counted with each batch."""
-_FRAME_SLACK = 3600.0
 
 SCHEMA = f"""
 CREATE TABLE IF NOT EXISTS traces (
@@ -59,10 +56,7 @@ CREATE INDEX IF NOT EXISTS traces_message ON traces (message);
 CREATE INDEX IF NOT EXISTS traces_lane ON traces (lane);
 CREATE INDEX IF NOT EXISTS traces_channel ON traces (channel);
 CREATE INDEX IF NOT EXISTS traces_trouble ON traces (outcome) WHERE outcome IN ({_TROUBLE});
-CREATE TABLE IF NOT EXISTS frames (
-    id TEXT PRIMARY KEY, owner TEXT NOT NULL, last REAL NOT NULL, body BLOB NOT NULL   -- deflated JSON
-);
-CREATE INDEX IF NOT EXISTS frames_owner ON frames (owner);
+{frames.SCHEMA}
 CREATE TABLE IF NOT EXISTS rejected (
     minute INTEGER NOT NULL, route TEXT NOT NULL, status INTEGER NOT NULL, count INTEGER NOT NULL,
     PRIMARY KEY (minute, route, status)
@@ -86,30 +80,6 @@ ON CONFLICT (id) DO UPDATE SET
     text = CASE excluded.text WHEN '' THEN text ELSE excluded.text END,
     steps = CASE WHEN length(steps) < {_MOST_STEPS} THEN steps || excluded.steps ELSE steps END
 """
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """One request as it was made, to be kept as ids: the window, the system message without a quoted window."""
-
-    window: Window
-    request: ModelRequest
-    question: str
-    longest: int
-    system: str
-    history: str
-    tools: tuple[ToolSpec, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Frame:
-    """What a request holds beside the conversation: the system message (with `history` ``text``: before the quoted
-    window), the temperature and the tools that were offered."""
-
-    system: str
-    history: str
-    temperature: float | None
-    tools: tuple[ToolSpec, ...]
 
 
 @dataclass(slots=True)
@@ -174,7 +144,7 @@ def _seen(db: sqlite3.Connection, asked: Asked, owner: str, at: float) -> dict[s
         "messages": [(each.role[0], each.ids, each.tokens, each.shortened) for each in window.messages],
         "dropped": [(each.id, each.role, each.stage, each.reason, each.n) for each in window.dropped[:_MOST_DROPS]],
         "question": asked.question,
-        "frame": _keep_frame(db, asked, owner, at),
+        "frame": frames.keep(db, asked, owner, at),
         "checksum": checksum(asked.request),
         "first": window.first,
         "longest": asked.longest,
@@ -185,37 +155,6 @@ def _seen(db: sqlite3.Connection, asked: Asked, owner: str, at: float) -> dict[s
         "gap": window.gap,
         "not_read_before": window.not_read_before,
     }
-
-
-def checksum(request: ModelRequest) -> int:
-    """CRC-32 over the texts of all messages."""
-    texts = "\0".join([each.content for each in request.messages])
-    return zlib.crc32(texts.encode("utf-8", "surrogatepass"))
-
-
-def _keep_frame(db: sqlite3.Connection, asked: Asked, owner: str, at: float) -> str:
-    """The id of the frame, which is kept once per person."""
-    head = f"{owner}\0{asked.history}\0{asked.request.temperature}\0{_tools_json(asked.tools)}\0"
-    text = (head + asked.system).encode("utf-8", "surrogatepass")
-    id_ = hashlib.blake2b(text, digest_size=12).hexdigest()
-    found = db.execute("SELECT last FROM frames WHERE id = ?", (id_,)).fetchone()
-    if found is None:
-        body = {
-            "system": asked.system,
-            "history": asked.history,
-            "temperature": asked.request.temperature,
-            "tools": [(each.name, each.description, each.parameters) for each in asked.tools],
-        }
-        deflated = zlib.compress(json.dumps(body, separators=(",", ":")).encode(), 1)
-        db.execute("INSERT INTO frames (id, owner, last, body) VALUES (?, ?, ?, ?)", (id_, owner, at, deflated))
-    elif at - found["last"] > _FRAME_SLACK:
-        db.execute("UPDATE frames SET last = ? WHERE id = ?", (at, id_))
-    return id_
-
-
-@functools.lru_cache(maxsize=64)
-def _tools_json(tools: tuple[ToolSpec, ...]) -> str:
-    return json.dumps([(each.name, each.description, each.parameters) for each in tools])
 
 
 def write_rejected(db: sqlite3.Connection, counts: Mapping[tuple[int, str, int], int]) -> None:
@@ -279,16 +218,6 @@ def get(db: sqlite3.Connection, id_: str) -> Trace | None:
     """One trace with its steps."""
     row = db.execute("SELECT * FROM traces WHERE id = ?", (id_,)).fetchone()
     return _trace(row, _steps(row["steps"])) if row else None
-
-
-def frame(db: sqlite3.Connection, id_: str) -> Frame | None:
-    """What a request held beside the conversation, while it is kept."""
-    row = db.execute("SELECT body FROM frames WHERE id = ?", (id_,)).fetchone()
-    if row is None:
-        return None
-    body = json.loads(zlib.decompress(row["body"]))
-    tools = tuple(ToolSpec(*each) for each in body["tools"])
-    return Frame(body["system"], body["history"], body["temperature"], tools)
 
 
 def rejected(db: sqlite3.Connection, limit: int) -> tuple[Rejected, ...]:
@@ -369,10 +298,7 @@ def purge(db: sqlite3.Connection, before: float) -> int:
 def _drop_frames(db: sqlite3.Connection) -> None:
     """Frames that no trace left can name."""
     (oldest,) = db.execute("SELECT at FROM traces ORDER BY seq LIMIT 1").fetchone() or (None,)
-    if oldest is None:
-        db.execute("DELETE FROM frames")
-    else:
-        db.execute("DELETE FROM frames WHERE last < ?", (oldest - 2 * _FRAME_SLACK,))
+    frames.drop(db, oldest)
 
 
 def forget_turn(db: sqlite3.Connection, conversation: ConversationId, messages: Sequence[str], n: int) -> int:
@@ -383,8 +309,8 @@ def forget_turn(db: sqlite3.Connection, conversation: ConversationId, messages: 
     lane = str(conversation.lane)
     rows = db.execute("SELECT steps FROM traces WHERE lane = ? AND conversation = ?", (lane, str(conversation)))
     seen = (step.window for row in rows for step in _steps(row["steps"]) if step.window is not None)
-    frames = {window.frame for window in seen if window.through is not None and window.through >= n}
-    db.executemany("DELETE FROM frames WHERE id = ?", [(each,) for each in frames])
+    telling = {window.frame for window in seen if window.through is not None and window.through >= n}
+    frames.delete(db, telling)
     marks = ", ".join("?" * len(messages))
     return db.execute(f"DELETE FROM traces WHERE lane = ? AND message IN ({marks})", (lane, *messages)).rowcount
 
@@ -397,5 +323,5 @@ def forget(db: sqlite3.Connection, user: str, groups: Sequence[str]) -> int:
     lanes = db.execute("SELECT DISTINCT lane FROM traces WHERE user = ?", (user,))
     owners = {user, *groups, *(row["lane"].partition(":")[0] for row in lanes)}
     gone = db.execute("DELETE FROM traces WHERE user = ?", (user,)).rowcount
-    db.executemany("DELETE FROM frames WHERE owner = ?", [(each,) for each in owners])
+    frames.forget(db, owners)
     return gone

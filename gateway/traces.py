@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from channels.message import InboundMessage
-from gateway import trace_store
+from gateway import trace_frames, trace_store
 from gateway.database import Database
 from gateway.logs import log_failure
 from gateway.sections import TraceSettings
@@ -28,7 +28,8 @@ from gateway.trace import (
     outcome_after,
     trace_id,
 )
-from gateway.trace_store import Asked, Frame, Gathered
+from gateway.trace_frames import Asked, Frame
+from gateway.trace_store import Gathered
 from memory.conversation import ConversationId, LaneKey
 
 log = logging.getLogger("sanqiao.trace")
@@ -231,7 +232,7 @@ class Traces:
 
     async def frame(self, id: str) -> Frame | None:
         """What a request held beside the conversation. Raises sqlite3.Error."""
-        return await self._ask(lambda db: trace_store.frame(db, id), None)
+        return await self._ask(lambda db: trace_frames.get(db, id), None)
 
     async def rejected(self, limit: int = 50) -> Sequence[Rejected]:
         """The newest minutes in which requests were turned away. Raises sqlite3.Error."""

@@ -11,7 +11,7 @@ from channels.message import InboundMessage
 from gateway.metrics import Metrics
 from gateway.sections import TraceSettings
 from gateway.trace import Kind, follow
-from gateway.trace_store import Asked
+from gateway.trace_frames import Asked
 from gateway.traces import TRACES, Traces
 from memory.conversation import LaneKey, Role, session_id, user_id
 from memory.masking import RULES, Masking

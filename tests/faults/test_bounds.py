@@ -16,10 +16,10 @@ from channels.reconnecting import Work
 from channels.wecom import exchange
 from channels.wecom.exchange import AckMissing, ConnectionLost, Exchange
 from gateway import limits
-from gateway.inbox import Stored
 from gateway.limits import RateLimit
 from gateway.outbox import Outbox
 from gateway.parts import WaitingPart
+from gateway.stored_message import Stored
 from tests.gateway.messages import message
 from tests.platforms.model_server import ModelServer
 from tests.waiting import until

@@ -38,8 +38,8 @@ from channels.wecom.events import Bot as WeComBot
 from channels.wecom.events import read_callback
 from channels.wecom.frame import decode
 from channels.xml_values import BadXml, read_fields
-from gateway.inbox import _from_json, _to_json
 from gateway.intake import Intake
+from gateway.stored_message import as_json, from_json
 from tests.channels.conformance.platform import Request
 from tests.faults.mutation import Mutator, written
 from tests.platforms.dingtalk_gateway import BOT_TOPIC, FakeDingTalk, chat_data, signed_headers
@@ -276,7 +276,7 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[InboundMessage]:
 
     async def seen(self: Intake, message: InboundMessage) -> Admission:
         found.append(message)
-        assert _from_json(_to_json(message)).lane == message.lane
+        assert from_json(as_json(message)).lane == message.lane
         return await accept(self, message)
 
     monkeypatch.setattr(Intake, "accept", seen)

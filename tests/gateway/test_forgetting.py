@@ -18,14 +18,14 @@ from gateway.commands import parse
 from gateway.conversation_index import ConversationIndex
 from gateway.database import Database
 from gateway.forgetting import Forgetting, Records, Remembers
-from gateway.inbox import SCHEMA, Duplicate, Group, Inbox, State, Stored
-from gateway.lane_states import LaneStates
+from gateway.inbox import SCHEMA, Inbox
 from gateway.lanes import Lanes, Merging, Waiting, Work
 from gateway.limits import RateLimit
 from gateway.outbox import Outbox
 from gateway.parts import Parts
 from gateway.removed import Removed
 from gateway.router import By, LaneState, Route
+from gateway.stored_message import Duplicate, Group, State, Stored
 from gateway.summaries import Summaries
 from gateway.trace import Kind
 from memory.conversation import LaneKey, Role, Turn
@@ -98,7 +98,7 @@ class Bench:
             clock=clock,
             rng=random.Random(1),
         )
-        self.states = LaneStates(self.inbox)
+        self.states = self.inbox.lane_states
         self.forgetting = Forgetting(
             Records(self.memory, self.inbox, self.index),
             lanes=self.lanes,

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from gateway.database import Database
-from gateway.inbox import SCHEMA, Duplicate, Group, Inbox, State, Stored
+from gateway.inbox import SCHEMA, Inbox
 from gateway.parts import Parts
 from gateway.router import By, LaneState, Route
+from gateway.stored_message import Duplicate, Group, State, Stored
 from tests.gateway.messages import message
 
 Open = Callable[[], "asyncio.Future[Inbox]"]
@@ -112,7 +113,7 @@ async def test_answered_is_sent_from_the_first_part_not_sent(files: Reopened) ->
         (1, 3, "二"),
         (2, 3, "三"),
     ]
-    assert await inbox.lane_state(stored.message.lane) == LaneState("general-agent", 102.0)
+    assert await inbox.lane_states.get(stored.message.lane) == LaneState("general-agent", 102.0)
     for number in (1, 2):
         await files.parts.sent(pending.turn, number, "", 104.0)
     assert await inbox.pending() == []

@@ -13,10 +13,11 @@ import pytest
 from gateway import conversation_index
 from gateway.commands import Command, parse
 from gateway.database import Database
-from gateway.inbox import SCHEMA, Stored
+from gateway.inbox import SCHEMA
 from gateway.link_codes import SECONDS, LinkCodes
 from gateway.linking import Linking
 from gateway.removed import Removed
+from gateway.stored_message import Stored
 from gateway.texts import DEFAULTS, Texts
 from memory.conversation import Role, Turn
 from memory.errors import StoreError

@@ -12,9 +12,10 @@ from channels.channel import Health, SendDeferred, SendFailed, SendLimited, Send
 from channels.message import InboundMessage, Part, Progress
 from gateway import outbox as outbox_module
 from gateway.database import Database
-from gateway.inbox import SCHEMA, Duplicate, Group, Inbox, State, Stored
+from gateway.inbox import SCHEMA, Inbox
 from gateway.outbox import Outbox
 from gateway.parts import Parts
+from gateway.stored_message import Duplicate, Group, State, Stored
 from tests.gateway.messages import message
 from tests.waiting import until
 

@@ -17,7 +17,7 @@ from agents.model import ModelError
 from agents.refusal import ModelBusy
 from channels.message import Notice
 from gateway.console.timeline import _FACTS, _FLAGS, UNSAID, WORDS, reason, timeline
-from gateway.inbox import State
+from gateway.stored_message import State
 from gateway.trace import FACTS, Kind, Outcome, Step, Trace
 from memory.errors import StoreError
 

@@ -13,10 +13,11 @@ from channels.channel import SendDeferred, SendError, SendFailed, SendLimited, S
 from channels.message import InboundMessage
 from gateway import outbox as outbox_module
 from gateway.database import Database
-from gateway.inbox import SCHEMA, Group, Inbox, State, Stored
+from gateway.inbox import SCHEMA, Inbox
 from gateway.outbox import Outbox
 from gateway.parts import Parts
 from gateway.shelf import KEPT_SECONDS, InboxShelf
+from gateway.stored_message import Group, State, Stored
 from gateway.trace import Kind
 from gateway.traced_model import TracedModel
 from tests.gateway.messages import message

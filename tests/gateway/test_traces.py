@@ -17,7 +17,7 @@ from gateway import trace_store
 from gateway import traces as recording
 from gateway.sections import TraceSettings
 from gateway.trace import Kind, Outcome, TraceQuery, id_of, outcome_after, trace_id
-from gateway.trace_store import Asked
+from gateway.trace_frames import Asked
 from gateway.traces import Traces
 from memory.conversation import LaneKey, Role, session_id, user_id
 from memory.summary import Summary

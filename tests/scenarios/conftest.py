@@ -8,7 +8,7 @@ import pytest
 from channels.feishu import delivery
 from channels.message import InboundMessage
 from gateway.trace import FACTS, Fact, Kind
-from gateway.trace_store import Asked
+from gateway.trace_frames import Asked
 from gateway.traces import Traces
 from tests.platforms.feishu_server import FakeFeishu
 from tests.platforms.model_server import ModelServer
