@@ -5,41 +5,26 @@ file is remembered, so that nothing is read until someone else touches it.
 """
 
 import contextlib
-import errno
 import fcntl
 import logging
 import os
-import random
 import threading
-import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
-from itertools import chain
 from pathlib import Path
 
 from memory.conversation import ConversationId, Role, Turn
-from memory.errors import StoreBusy, typed_errors
-from memory.folder import kept_aside, open_file, opened_folder, replaced
+from memory.conversation_file import FOLDER, OpenFile, path_of, work_on, write_once
+from memory.errors import typed_errors
+from memory.folder import open_file, opened_folder
 from memory.mended import Mended, Outcome
 from memory.recent import Recent, Stamp, stamp_of
 from memory.repair import KNOWN_IDS, adopted, as_bytes, clean, examine, inspect
-from memory.tail import forwards, read_range, whole
-from memory.yamlform import write_item
+from memory.restoring import adopt, changed_at, cut_back, replace_with
+from memory.tail import read_range, whole
 
 log = logging.getLogger("sanqiao.memory")
-
-FOLDER = "conversations"
-LOCK_WAIT = 10.0
-"""Seconds an append waits for another process that holds the file."""
-TRIES = 10
-"""How often a file is opened anew because it was replaced or repaired meanwhile."""
-
-
-def path_of(conversation: ConversationId, folder: str = FOLDER) -> str:
-    """A conversation's file, or its namesake below another folder, from the workspace."""
-    return f"{folder}/{conversation.lane.user}/{conversation.file_name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,94 +37,6 @@ class _State:
     ids: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class OpenFile:
-    """A file named after a conversation, open and locked, with its folder; `created` a moment ago, and still empty."""
-
-    conversation: ConversationId
-    folder: int
-    fd: int
-    created: bool
-
-    @property
-    def stamp(self) -> Stamp:
-        return stamp_of(os.fstat(self.fd))
-
-    def current(self) -> bool:
-        """Whether the path still leads to this file."""
-        try:
-            found = os.stat(self.conversation.file_name, dir_fd=self.folder, follow_symlinks=False)
-        except FileNotFoundError:
-            return False
-        mine = os.fstat(self.fd)
-        return (found.st_dev, found.st_ino) == (mine.st_dev, mine.st_ino)
-
-    def append(self, data: bytes, *, sync: bool) -> None:
-        """One write; after a short one or an error the file is cut back to what it was. Raises OSError."""
-        size = os.fstat(self.fd).st_size
-        try:
-            _write_once(self.fd, data, size, sync=sync)
-            if sync and size == 0:
-                os.fsync(self.folder)
-        except OSError:
-            if size == 0:
-                self.remove()
-            raise
-
-    def remove(self) -> None:
-        """Takes the file out of its folder."""
-        os.unlink(self.conversation.file_name, dir_fd=self.folder)
-
-
-def _write_once(fd: int, data: bytes, size: int, *, sync: bool) -> None:
-    """One write behind the `size` bytes there are; after a short one or an error the file is cut back to them."""
-    try:
-        if os.write(fd, data) != len(data):
-            raise OSError(errno.ENOSPC, "short write")
-        if sync:
-            os.fdatasync(fd)
-    except OSError:
-        os.ftruncate(fd, size)
-        raise
-
-
-def _lock(fd: int, subject: str, deadline: float) -> None:
-    """Takes the lock between processes. Raises StoreBusy."""
-    while True:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        except BlockingIOError:
-            if time.monotonic() > deadline:
-                raise StoreBusy(f"{subject} 被另一个进程占用超过 {LOCK_WAIT:.0f} 秒；请检查是否有两个网关") from None
-            time.sleep(random.uniform(0.001, 0.01))
-
-
-@contextlib.contextmanager
-def opened_to_append(
-    workspace: Path, below: str, conversation: ConversationId, deadline: float
-) -> Iterator[OpenFile | None]:
-    """The conversation's file `below` a folder, made if need be, locked; None where it was replaced meanwhile.
-
-    `deadline` is monotonic, in seconds. Raises StoreBusy, OSError.
-    """
-    with opened_folder(workspace, below, conversation.lane.user, create=True) as folder:
-        flags, name = os.O_RDWR | os.O_APPEND, conversation.file_name
-        created = False
-        try:
-            fd = open_file(folder, name, flags)
-        except FileNotFoundError:
-            fd = open_file(folder, name, flags | os.O_CREAT)
-            created = True
-        try:
-            _lock(fd, path_of(conversation, below), deadline)
-            empty = os.fstat(fd).st_size == 0  # if not, another writer came between
-            file = OpenFile(conversation, folder, fd, created and empty)
-            yield file if file.current() else None
-        finally:
-            os.close(fd)
-
-
 def numbered(turns: Sequence[Turn], n: int, epoch: int, known: Sequence[str]) -> list[Turn]:
     """The turns to append after ordinal `n` in `epoch`: cleaned, numbered, without those whose id is known."""
     seen, found = set(known), []
@@ -150,10 +47,6 @@ def numbered(turns: Sequence[Turn], n: int, epoch: int, known: Sequence[str]) ->
         n, epoch = n + 1, epoch + (turn.role is Role.RESET)
         found.append(replace(turn, n=n, epoch=epoch))
     return found
-
-
-def _changed_at(file: OpenFile) -> str:
-    return datetime.fromtimestamp(os.fstat(file.fd).st_mtime, UTC).astimezone().isoformat(timespec="milliseconds")
 
 
 class Appender:
@@ -174,20 +67,16 @@ class Appender:
         Raises StoreError; then the file is as it was. Without `wait` it is StoreBusy at once where another process has
         the file.
         """
-        subject = path_of(conversation)
-        deadline = time.monotonic() + (LOCK_WAIT if wait else 0)
-        with typed_errors(subject):
+        with typed_errors(path_of(conversation)):
             written = self._append_to_known(conversation, turns)
-            if written is not None:
-                return written
-            for _ in range(TRIES):
-                with opened_to_append(self._workspace, FOLDER, conversation, deadline) as file:
-                    if file is None:
-                        continue
-                    state = self._state(file)
-                    if state is not None:
-                        return self._append(file, state, turns)
-        raise StoreBusy(f"{subject} 不断被替换；请检查是否有别的程序在改写它")
+        if written is not None:
+            return written
+
+        def work(file: OpenFile) -> list[Turn] | None:
+            state = self._state(file)
+            return None if state is None else self._append(file, state, turns)
+
+        return work_on(self._workspace, FOLDER, conversation, work, wait=wait)
 
     def sync(self, conversation: ConversationId) -> None:
         """Puts what was appended on the disk. Raises StoreError; a file that is gone needs nothing."""
@@ -206,52 +95,41 @@ class Appender:
 
         What is not readable in the old file is not in the new one. Where `change` gives None the file stays as it is.
         """
-        subject = path_of(conversation)
-        deadline = time.monotonic() + LOCK_WAIT
-        with typed_errors(subject):
-            for _ in range(TRIES):
-                with opened_to_append(self._workspace, FOLDER, conversation, deadline) as file:
-                    if file is None:
-                        continue
-                    if file.created:
-                        file.remove()
-                        return
-                    turns = whole(read_range(file.fd, os.fstat(file.fd).st_size, 0))
-                    if any(turn.n < 0 for turn in turns):
-                        turns = list(adopted(turns, _changed_at(file)))
-                    changed = change(turns)
-                    if changed is not None:
-                        self._forget(conversation)
-                        self._replace(file, changed)
-                    return
-        raise StoreBusy(f"{subject} 不断被替换；请检查是否有别的程序在改写它")
+
+        def work(file: OpenFile) -> bool:
+            if file.created:
+                file.remove()
+                return True
+            turns = whole(read_range(file.fd, os.fstat(file.fd).st_size, 0))
+            if any(turn.n < 0 for turn in turns):
+                turns = list(adopted(turns, changed_at(file)))
+            changed = change(turns)
+            if changed is not None:
+                self._forget(conversation)
+                replace_with(file, changed)
+            return True
+
+        work_on(self._workspace, FOLDER, conversation, work)
 
     def repair(self, conversation: ConversationId) -> Mended:
         """Reads the whole file and mends it as an append would; what it loses is kept aside. Raises StoreError."""
-        subject = path_of(conversation)
-        deadline = time.monotonic() + LOCK_WAIT
-        with typed_errors(subject):
-            for _ in range(TRIES):
-                with opened_to_append(self._workspace, FOLDER, conversation, deadline) as file:
-                    if file is None:
-                        continue
-                    if file.created:
-                        file.remove()
-                        return Mended(path=subject, outcome=Outcome.MISSING)
-                    return self._repair(file)
-        raise StoreBusy(f"{subject} 不断被替换；请检查是否有别的程序在改写它")
+        return work_on(self._workspace, FOLDER, conversation, self._repair)
 
     def _repair(self, file: OpenFile) -> Mended:
-        size, subject = file.stamp[1], path_of(file.conversation)
+        subject = path_of(file.conversation)
+        if file.created:
+            file.remove()
+            return Mended(path=subject, outcome=Outcome.MISSING)
+        size = file.stamp[1]
         found = examine(file.fd, size)
         self._forget(file.conversation)
         if size == 0 or not (found.edited or found.torn or not found.items):
             return Mended(path=subject, outcome=Outcome.SOUND, items=found.items)
         if not found.edited and found.items:
-            kept = self._cut(file, found.size, size)
+            kept = cut_back(self._workspace, file, found.size, size)
             cut = size - found.size
             return Mended(path=subject, outcome=Outcome.TORN, items=found.items, cut=cut, kept=kept)
-        items, kept = self._mend(file, size)
+        items, kept = adopt(self._workspace, file, size)
         unreadable = found.unreadable + bool(found.behind)
         outcome = Outcome.UNREADABLE if not items else Outcome.DAMAGED if unreadable else Outcome.ADOPTED
         return Mended(path=subject, outcome=outcome, items=items, unreadable=unreadable, kept=kept)
@@ -286,7 +164,7 @@ class Appender:
                 return []
             data = as_bytes(fresh)
             try:
-                _write_once(fd, data, state.stamp[1], sync=self._sync)
+                write_once(fd, data, state.stamp[1], sync=self._sync)
             except OSError:
                 self._forget(conversation)
                 raise
@@ -356,57 +234,8 @@ class Appender:
             return self._keep_state(file.conversation, _State(stamp, -1, 0, ()))
         ending = inspect(file.fd, size)
         if ending.edited or not ending.readable:
-            self._mend(file, size)
+            adopt(self._workspace, file, size)
             return None
         if ending.torn:
-            self._cut(file, ending.size, size)
+            cut_back(self._workspace, file, ending.size, size)
         return self._keep_state(file.conversation, _State(file.stamp, ending.n, ending.epoch, ending.ids))
-
-    def _cut(self, file: OpenFile, sound: int, size: int) -> str:
-        """Takes off what an interrupted write left behind the `sound` bytes; returns where it is kept."""
-        raw = read_range(file.fd, size - sound, sound)
-        kept = self._keep(file, "torn", raw)
-        os.ftruncate(file.fd, sound)
-        os.fsync(file.fd)
-        log.warning("file_torn path=%s cut_bytes=%d kept=%s", path_of(file.conversation), len(raw), kept)
-        return kept
-
-    def _mend(self, file: OpenFile, size: int) -> tuple[int, str]:
-        """Adopts a file that a person wrote or changed; one without any readable item is put aside.
-
-        Returns the number of items, and where the original is kept.
-        """
-        raw = read_range(file.fd, size, 0)
-        turns = forwards(raw)
-        first = next(turns, None)
-        name, subject = file.conversation.file_name, path_of(file.conversation)
-        if first is None:
-            kept = self._keep(file, "unreadable", raw)
-            os.unlink(name, dir_fd=file.folder)
-            os.fsync(file.folder)
-            log.warning("file_unreadable path=%s bytes=%d kept=%s", subject, size, kept)
-            return 0, kept
-        kept = self._keep(file, "edited", raw)
-        items = self._replace(file, adopted(chain((first,), turns), _changed_at(file)))
-        log.warning("file_adopted path=%s items=%d kept=%s", subject, items, kept)
-        return items, kept
-
-    def _replace(self, file: OpenFile, turns: Iterable[Turn]) -> int:
-        """Puts a new file in the place of the old one, whole at every moment; returns the number of its items.
-
-        One turn after another: a million of them at once would hold everybody up while Python looks for garbage.
-        """
-        items = 0
-
-        def pieces() -> Iterator[bytes]:
-            nonlocal items
-            for turn in turns:
-                items += 1
-                yield write_item(turn)
-
-        replaced(file.folder, file.conversation.file_name, pieces())
-        return items
-
-    def _keep(self, file: OpenFile, kind: str, raw: bytes) -> str:
-        name = file.conversation.file_name
-        return kept_aside(self._workspace, file.conversation.lane.user, name, kind, raw)

@@ -7,7 +7,6 @@ import contextlib
 import logging
 import os
 import threading
-import time
 from collections import OrderedDict
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
@@ -15,9 +14,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from memory.appending import LOCK_WAIT, TRIES, OpenFile, opened_to_append, path_of
 from memory.conversation import ConversationId
-from memory.errors import StoreBusy, typed_errors
+from memory.conversation_file import OpenFile, path_of, work_on
+from memory.errors import typed_errors
 from memory.folder import kept_aside, open_file, opened_folder, replaced
 from memory.mended import Mended, Outcome
 from memory.recent import Stamp, stamp_of
@@ -204,32 +203,18 @@ class SummaryArchive:
 
     def append(self, conversation: ConversationId, summary: Summary, *, after: str | None) -> bool:
         """Appends a version if the newest one is still that with the id `after`; whether it did. Raises StoreError."""
-        subject = path_of(conversation, FOLDER)
-        deadline = time.monotonic() + LOCK_WAIT
         data = write_summary(_clean(summary))
-        with typed_errors(subject):
-            for _ in range(TRIES):
-                with opened_to_append(self._workspace, FOLDER, conversation, deadline) as file:
-                    if file is not None:
-                        return self._append(file, data, after)
-        raise StoreBusy(f"{subject} 不断被替换；请检查是否有别的程序在改写它")
+        return work_on(self._workspace, FOLDER, conversation, lambda file: self._append(file, data, after))
 
     def repair(self, conversation: ConversationId) -> Mended:
         """Reads the whole archive and takes out what is no version; the original is kept aside. Raises StoreError."""
-        subject = path_of(conversation, FOLDER)
-        deadline = time.monotonic() + LOCK_WAIT
-        with typed_errors(subject):
-            for _ in range(TRIES):
-                with opened_to_append(self._workspace, FOLDER, conversation, deadline) as file:
-                    if file is None:
-                        continue
-                    if file.created:
-                        file.remove()
-                        return Mended(path=subject, outcome=Outcome.MISSING)
-                    return self._repair(file, subject)
-        raise StoreBusy(f"{subject} 不断被替换；请检查是否有别的程序在改写它")
+        return work_on(self._workspace, FOLDER, conversation, self._repair)
 
-    def _repair(self, file: OpenFile, subject: str) -> Mended:
+    def _repair(self, file: OpenFile) -> Mended:
+        subject = path_of(file.conversation, FOLDER)
+        if file.created:
+            file.remove()
+            return Mended(path=subject, outcome=Outcome.MISSING)
         size = os.fstat(file.fd).st_size
         raw = read_range(file.fd, size, 0)
         versions = [piece[: sealed(piece)] for _, piece in split(raw) if read_summary(piece) is not None]

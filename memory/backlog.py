@@ -12,8 +12,8 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from memory.appending import path_of
 from memory.conversation import ConversationId, LaneKey, Turn
+from memory.conversation_file import path_of
 from memory.errors import StoreBusy, StoreClosed, StoreError, StoreFull, StoreUnavailable
 from memory.generations import Forgotten, Generations
 from memory.repair import clean

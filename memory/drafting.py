@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 
-from memory.appending import path_of
 from memory.archive import SummaryArchive
 from memory.conversation import ConversationId, Role, Turn
+from memory.conversation_file import path_of
 from memory.errors import typed_errors
 from memory.store import ConversationStore
 from memory.summary import Standing, Summary, SummarySettings, due, target

@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from memory import archive
-from memory.appending import FOLDER, Appender, path_of
+from memory.appending import Appender
 from memory.archive import SummaryArchive
 from memory.conversation import ConversationId, InvalidId, Turn
+from memory.conversation_file import FOLDER, path_of
 from memory.errors import StoreError, typed_errors
 from memory.folder import QUARANTINE, holds, opened_folder, removed
 from memory.generations import Generations

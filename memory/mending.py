@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from memory import archive
-from memory.appending import FOLDER, Appender, path_of
+from memory.appending import Appender
 from memory.archive import SummaryArchive
 from memory.conversation import PERSON, ConversationId, InvalidId
+from memory.conversation_file import FOLDER, path_of
 from memory.errors import StoreError, typed_errors
 from memory.folder import moved_aside, opened_folder
 from memory.generations import Generations

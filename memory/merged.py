@@ -5,8 +5,9 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Self
 
-from memory.appending import numbered, path_of
+from memory.appending import numbered
 from memory.conversation import ConversationId, Turn
+from memory.conversation_file import path_of
 from memory.errors import StoreClosed, StoreError
 from memory.tail import Tail, Tails, without_repeats
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 from functools import partial
 from itertools import islice
 
-from memory.appending import path_of
 from memory.backlog import Backlog
 from memory.conversation import ConversationId, LaneKey, Role, Turn
+from memory.conversation_file import path_of
 from memory.errors import StoreClosed, StoreError, typed_errors
 from memory.merged import Merged
 from memory.store import ConversationStore, FileInfo

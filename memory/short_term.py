@@ -12,8 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from memory.appending import FOLDER
 from memory.conversation import ConversationId, Turn
+from memory.conversation_file import FOLDER
 from memory.errors import StoreError
 from memory.folder import open_file, opened_folder
 from memory.redis_deletions import Deletions, keys_of

@@ -11,8 +11,9 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from memory.appending import FOLDER, Appender, path_of
+from memory.appending import Appender
 from memory.conversation import ConversationId, InvalidId, LaneKey, Role, Turn
+from memory.conversation_file import FOLDER, path_of
 from memory.errors import StoreBusy, StoreClosed, StoreError, typed_errors
 from memory.folder import open_file, opened_folder
 from memory.generations import Forgotten, Generations, Held

@@ -5,9 +5,9 @@ from contextlib import AbstractContextManager
 from functools import partial
 from itertools import chain
 
-from memory.appending import path_of
 from memory.archive import SummaryArchive
 from memory.conversation import ConversationId, Role, Turn
+from memory.conversation_file import path_of
 from memory.errors import typed_errors
 from memory.speaker import voiced
 from memory.summary import Summary, reaching

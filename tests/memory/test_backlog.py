@@ -18,7 +18,7 @@ from pydantic import SecretStr
 
 from gateway.database import Database
 from gateway.owed_turns import SCHEMA, OwedTurns
-from memory import appending, backlog, folder, tail
+from memory import appending, backlog, conversation_file, folder, tail
 from memory.backlog import Backlog, NoShelter, ShelterFailed
 from memory.conversation import ConversationId, Role, Turn
 from memory.errors import StoreBusy, StoreClosed, StoreError, StoreFull, StoreUnavailable
@@ -236,7 +236,7 @@ async def test_another_process_that_holds_the_file(
 ) -> None:
     """One answer waits for it; the next ones do not, and it is tried again in the background."""
     await talk(memory, 1)
-    monkeypatch.setattr(appending, "LOCK_WAIT", 0.2)
+    monkeypatch.setattr(conversation_file, "LOCK_WAIT", 0.2)
     with path_in(tmp_path).open("rb") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         await talk(memory, 2)

@@ -12,9 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memory import appending, recent
-from memory.appending import Appender, path_of
+from memory import appending, conversation_file, recent
+from memory.appending import Appender
 from memory.conversation import ConversationId, Role, Turn
+from memory.conversation_file import path_of
 from memory.recent import Recent
 from memory.store import ConversationStore
 from memory.tail import Backwards
@@ -149,7 +150,7 @@ def test_the_bounds(tmp_path: Path) -> None:
 def test_what_somebody_wrote_at_the_same_moment_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An editor takes no lock: the stamp after our write is not that of what we know."""
     store = ConversationStore(tmp_path, durability="none")
-    path, real = tmp_path / path_of(ONE), appending._write_once
+    path, real = tmp_path / path_of(ONE), conversation_file.write_once
 
     def crossed(fd: int, data: bytes, size: int, *, sync: bool) -> None:
         real(fd, data, size, sync=sync)
@@ -158,7 +159,8 @@ def test_what_somebody_wrote_at_the_same_moment_is_seen(tmp_path: Path, monkeypa
 
     for n in range(3):
         if n:
-            monkeypatch.setattr(appending, "_write_once", crossed)
+            for module in (appending, conversation_file):
+                monkeypatch.setattr(module, "write_once", crossed)
         store.appender.append(ONE, [question(n)])
         monkeypatch.undo()
         assert kept(store) == fresh(tmp_path)
@@ -191,14 +193,14 @@ async def test_a_file_or_folder_that_is_held_keeps_no_other_waiting(tmp_path: Pa
 async def test_who_gives_up_lets_nobody_overtake_what_is_being_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store, go_on, real = ConversationStore(tmp_path, durability="none"), threading.Event(), appending._write_once
+    store, go_on, real = ConversationStore(tmp_path, durability="none"), threading.Event(), conversation_file.write_once
 
     def slow(fd: int, data: bytes, size: int, *, sync: bool) -> None:
         assert go_on.wait(30)
         real(fd, data, size, sync=sync)
 
     await store.append(ONE, [question(1)])
-    monkeypatch.setattr(appending, "_write_once", slow)
+    monkeypatch.setattr(appending, "write_once", slow)
     first = asyncio.create_task(store.append(ONE, [question(2)]))
     await asyncio.sleep(0.02)
     first.cancel()

@@ -17,7 +17,7 @@ import pytest
 import yaml
 from hypothesis import given
 
-from memory import appending, folder, tail
+from memory import appending, conversation_file, folder, tail
 from memory.conversation import ConversationId, Role, ToolCall, Turn
 from memory.errors import StoreBusy, StoreFull, StoreUnavailable
 from memory.repair import as_bytes
@@ -634,7 +634,7 @@ def test_two_processes_append(tmp_path: Path) -> None:
 async def test_a_held_lock_is_not_waited_for_forever(
     store: ConversationStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(appending, "LOCK_WAIT", 0.05)
+    monkeypatch.setattr(conversation_file, "LOCK_WAIT", 0.05)
     path = put(tmp_path, b"")
     with path.open("rb") as held:
         await asyncio.to_thread(appending.fcntl.flock, held, appending.fcntl.LOCK_EX)

@@ -272,7 +272,7 @@ async def test_broken_off_it_is_still_there_and_asking_again_removes_the_rest(
         raise StoreFull("磁盘已满")
 
     with monkeypatch.context() as patch:
-        patch.setattr("memory.appending.replaced", full)
+        patch.setattr("memory.restoring.replaced", full)
         with pytest.raises(StoreFull):
             await memory.forget_turn(WHERE, "q2")
     assert [turn.removed for turn in await memory.history(WHERE, None, 9)] == [False] * 8
