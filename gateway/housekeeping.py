@@ -18,8 +18,8 @@ log = logging.getLogger("sanqiao.app")
 _KEEP_IDS_SECONDS = 48 * 3600.0  # the longest redelivery known is Feishu's, 7.1 h after the first try
 _HOUSEKEEPING_SECONDS = 3600.0
 _WRITE_AGAIN_SECONDS = 5.0
-_LOOK_SECONDS = 2.0
-_LOOK_REST = 49.0
+_LINKS_SECONDS = 2.0
+_LINKS_REST = 49.0
 """How many times as long as a look at the links took there is none."""
 
 
@@ -66,7 +66,7 @@ class Housekeeping:
                 await self._memory.read_links()
             except Exception as error:  # border of a background task
                 log_failure(log, "links not read", error)
-            await asyncio.sleep(max(_LOOK_SECONDS, _LOOK_REST * (time.monotonic() - began)))
+            await asyncio.sleep(max(_LINKS_SECONDS, _LINKS_REST * (time.monotonic() - began)))
 
     async def _write_again(self) -> None:
         """Writes into conversation files what they could not take before."""

@@ -38,7 +38,7 @@ def prepare() -> None:
     from channels.feishu import endpoint as feishu
     from channels.wechat import passive
     from channels.wecom import connection, delivery, exchange, losses, quota, streams
-    from gateway import app, lanes, outbox
+    from gateway import app, housekeeping, lanes, outbox
 
     for kind in (feishu.ConnectFailed, dingtalk.ConnectFailed, dingtalk.Renewed, losses.Loss):
         kind.pauses = replace(kind.pauses, first=0.05, longest=0.5, stable=1.0)
@@ -56,7 +56,8 @@ def prepare() -> None:
         (delivery, {"SEND_SECONDS": 8.0, "_READY_SECONDS": 5.0, "_REST_SECONDS": 0.2}),
         (outbox, {"_FIRST_PAUSE": 0.1, "_LONGEST_PAUSE": 1.0, "_CALL_SECONDS": 9.0}),
         (lanes, {"_FIRST_PAUSE": 0.1, "_LONGEST_PAUSE": 1.0}),
-        (app, {"_WRITE_AGAIN_SECONDS": 0.3, "_LOOK_SECONDS": 0.5, "_CHANNEL_PAUSE_SECONDS": 0.2}),
+        (app, {"_LOOK_SECONDS": 0.5, "_CHANNEL_PAUSE_SECONDS": 0.2}),
+        (housekeeping, {"_WRITE_AGAIN_SECONDS": 0.3, "_LINKS_SECONDS": 0.5}),
     ):
         for name, value in values.items():
             getattr(module, name)  # a name that is gone is no shortening

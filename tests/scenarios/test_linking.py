@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gateway import app
+from gateway import housekeeping
 from memory.conversation import user_id
 from tests.platforms.feishu_server import FakeFeishu
 from tests.platforms.model_server import Message, ModelServer
@@ -196,8 +196,8 @@ async def test_the_other_accounts_turn_ends_when_the_person_is_forgotten(
 async def test_what_an_admin_writes_counts_within_seconds_and_for_forgetting_at_once(
     tmp_path: Path, model: ModelServer, feishu: FakeFeishu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(app, "_LOOK_SECONDS", 0.05)
-    monkeypatch.setattr(app, "_LOOK_REST", 0.0)
+    monkeypatch.setattr(housekeeping, "_LINKS_SECONDS", 0.05)
+    monkeypatch.setattr(housekeeping, "_LINKS_REST", 0.0)
     users = tmp_path / "workspace" / "users"
 
     def write(user: str, text: str) -> None:
