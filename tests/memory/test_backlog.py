@@ -240,7 +240,7 @@ async def test_another_process_that_holds_the_file(
     with path_in(tmp_path).open("rb") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         await talk(memory, 2)
-        monkeypatch.setattr(appending, "LOCK_WAIT", 30.0)
+        monkeypatch.setattr(conversation_file, "LOCK_WAIT", 30.0)
         start = asyncio.get_running_loop().time()
         await talk(memory, 3, 4)
         assert asyncio.get_running_loop().time() - start < 15
