@@ -6,6 +6,8 @@ stand-in platform and model, files, exit codes out.
 
 import asyncio
 import contextlib
+import fcntl
+import functools
 import itertools
 import json
 import os
@@ -14,6 +16,7 @@ import signal
 import socket
 import sqlite3
 import sys
+import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
@@ -37,7 +40,7 @@ TOKEN = "token-of-the-scenarios"
 CANARY = "sk-scenario-canary"
 ENCRYPT_KEY = "encrypt-key-of-the-scenarios"
 VERIFICATION_TOKEN = "v-test-token"
-_PORTS = 2000
+_FIRST_PORT, _RANGES, _PORTS = 15_000, 17, 1000
 _ports = itertools.count(random.SystemRandom().randrange(_PORTS))
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -56,14 +59,33 @@ AGENTS: Mapping[str, Any] = {
 }
 
 
+@functools.cache
+def _own_range() -> int:
+    """The first port of a range that is this process's as long as it lives; of any, where none is free."""
+    order = random.SystemRandom().sample(range(_RANGES), _RANGES)
+    for number in order:
+        with contextlib.suppress(OSError):
+            lock = os.open(
+                f"{tempfile.gettempdir()}/sanqiao-ports-{number}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666
+            )
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                os.close(lock)
+            else:
+                return _FIRST_PORT + number * _PORTS
+    return _FIRST_PORT + order[0] * _PORTS
+
+
 def free_port() -> int:
     """A free port below the ephemeral range, so that no outgoing connection takes it while a gateway is down.
 
-    Each worker of a parallel run has a range of its own and gives a port once.
+    Each process of tests has a range of its own, whatever else is being tested on this machine, and gives its ports
+    one after the other.
     """
-    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    first = _own_range()
     for _ in range(_PORTS):
-        port = 15000 + worker % 8 * _PORTS + next(_ports) % _PORTS
+        port = first + next(_ports) % _PORTS
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(("127.0.0.1", port))

@@ -6,7 +6,6 @@ platform is well, so is the channel, by itself.
 
 import asyncio
 import contextlib
-import itertools
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
@@ -17,7 +16,7 @@ import pytest
 from channels.dingtalk import long_connection as dingtalk
 from channels.feishu import long_connection as feishu
 from channels.feishu.endpoint import ConnectFailed
-from channels.reconnecting import Disconnected
+from channels.reconnecting import Backoff, Disconnected
 from channels.wecom import connection, exchange
 from channels.wecom.losses import Loss
 from tests.channels.brisk import brisk
@@ -152,27 +151,41 @@ async def test_a_quiet_platform_is_not_torn_down(kind: type[Platform], opened: O
         await answers(gateway, platform, "安静之后")
 
 
-def pauses(platform: Platform) -> list[float]:
-    """The seconds between tries; a try may be two connections, one right after the other."""
-    gaps = [later - earlier for earlier, later in itertools.pairwise(platform.proxy.accepted)]
-    return [gap for gap in gaps if gap > 0.015]
+@pytest.fixture
+def paused(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Every pause before a further try, in seconds, as it is decided."""
+    found: list[float] = []
+    decide = Backoff.pause
+
+    def noted(self: Backoff, loss: Disconnected, lasted: float) -> float:
+        found.append(decide(self, loss, lasted))
+        return found[-1]
+
+    monkeypatch.setattr(Backoff, "pause", noted)
+    return found
 
 
 @pytest.mark.usefixtures("brisk_pauses")
 @pytest.mark.parametrize("kind", CONNECTIONS, ids=lambda kind: kind.kind)
-async def test_a_flapping_platform_is_asked_less_and_less(kind: type[Platform], opened: Opened) -> None:
+async def test_a_flapping_platform_is_asked_less_and_less(
+    kind: type[Platform], opened: Opened, paused: list[float]
+) -> None:
     async with opened(kind) as (platform, gateway):
         await platform.connected()
         await becomes(gateway, platform, True)
         platform.proxy.flapping = True
         platform.proxy.accepted.clear()
+        paused.clear()
+        begun = time.monotonic()
         platform.proxy.drop()
         await becomes(gateway, platform, False)
-        await until(lambda: len(pauses(platform)) >= 2, what="three tries")
-        begun, waited = platform.proxy.accepted[0], pauses(platform)
-        assert len(waited) <= 4 + 8 * (time.monotonic() - begun), f"{waited}: a storm"
+        await until(lambda: len(paused) >= 4, what="three tries")
+        waited, tried = paused[:-1], len(platform.proxy.accepted)
+        assert time.monotonic() - begun >= sum(waited)
+        assert tried <= 2 * len(paused), "a storm: a try may be two connections, one right after the other"
         least = [LOST[kind.kind].pauses.after(times, 0.0) for times in range(len(waited))]
-        assert all(gap > 0.9 * pause for gap, pause in zip(waited, least, strict=True)), (waited, least)
+        assert all(pause >= bound for pause, bound in zip(waited, least, strict=True)), (waited, least)
+        assert least == sorted(set(least))
         platform.proxy.flapping = False
         await becomes(gateway, platform, True)
         await answers(gateway, platform, "好了")
