@@ -8,6 +8,8 @@ import pytest
 playwright = pytest.importorskip("playwright.async_api", reason="playwright is not installed: no browser tests")
 from playwright.async_api import ConsoleMessage, Page, Request, expect  # noqa: E402
 
+from tests.waiting import until_told  # noqa: E402
+
 expect.set_options(timeout=30_000)
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -59,9 +61,11 @@ class Watched:
         await self.page.screenshot(path=SHOTS / f"{name}.png", full_page=whole)
 
     async def settled(self) -> None:
-        await self.page.wait_for_function(
+        """Asked from outside: a page that polls itself would need what its policy forbids."""
+        still = (
             "document.readyState === 'complete' && !document.querySelector('.htmx-request, [hx-trigger=load]:empty')"
         )
+        await until_told(lambda: self.page.evaluate(still), True)
 
     async def fits(self) -> None:
         wide = await self.page.evaluate("document.documentElement.scrollWidth - innerWidth")
