@@ -29,8 +29,10 @@ FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 """Seconds before a connection is tried anew, and at most, as it goes on failing."""
 STEADY_SECONDS = 60.0
 """A connection that held so long was no failure."""
-END_SECONDS = 4.5
+END_SECONDS = 10.0
 """How long a server's program may take to end, before it is no longer waited for; the package mcp kills it after four."""
+LAST_SECONDS = 2.0
+"""How long a connection that is cancelled then is waited for."""
 
 Spawn = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
 
@@ -137,7 +139,8 @@ class McpServer:
         finally:
             if not task.done():
                 task.cancel()
-                await asyncio.wait([task])
+                # No longer: cancelled while it ends a program, the package mcp (2.3.0) may read its output for ever.
+                await asyncio.wait([task], timeout=LAST_SECONDS)
         return McpUnreachable("连接断开了") if task.cancelled() else task.exception()
 
     async def _connected(self) -> None:

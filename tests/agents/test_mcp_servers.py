@@ -241,6 +241,20 @@ async def test_nothing_is_left_behind(tmp_path: Path, words: tuple[str, ...], mo
     await ended(tmp_path)
 
 
+async def test_a_program_that_takes_too_long_to_end_holds_nobody_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever stops goes on, although the package mcp, cancelled meanwhile, waits for the program's output for ever."""
+    monkeypatch.setattr(mcp_servers, "END_SECONDS", 0.5)
+    monkeypatch.setattr(mcp_servers, "LAST_SECONDS", 0.2)
+    async with asyncio.timeout(40):
+        async with connected(s=program(tmp_path, "stubborn")) as made:
+            await made.up()
+    for left in await asyncio.to_thread(processes, tmp_path):
+        left.kill()
+    await ended(tmp_path)
+
+
 # ---- an address
 
 

@@ -51,7 +51,7 @@ def prepare() -> None:
         (passive, {"TIMES": passive.Times(hold=0.7, join=0.5)}),
         (quota, {"_MINUTE_RATE": 200.0, "_HOUR_RATE": 200.0, "_MINUTE_RESERVE": 0.1, "_HOUR_RESERVE": 0.1}),
         (streams, {"REFRESH_SECONDS": 0.3}),
-        (exchange, {"ACK_SECONDS": 1.0}),
+        (exchange, {"ACK_SECONDS": 5.0}),
         (connection, {"PING_SECONDS": 1.0}),
         (delivery, {"SEND_SECONDS": 8.0, "_READY_SECONDS": 5.0, "_REST_SECONDS": 0.2}),
         (outbox, {"_FIRST_PAUSE": 0.1, "_LONGEST_PAUSE": 1.0, "_CALL_SECONDS": 9.0}),
