@@ -18,10 +18,10 @@ from agents.agent import AgentSettings
 from agents.model import ModelSettings
 from agents.tools.mcp import McpServerSettings
 from channels.channel import EntrySettings
-from gateway.entries import KINDS
-from gateway.sections import GatewayFile, Settings
-from gateway.texts import DEFAULTS
-from gateway.unavailable import remarks, unavailable
+from gateway.config.entries import KINDS
+from gateway.config.sections import GatewayFile, Settings
+from gateway.config.texts import DEFAULTS
+from gateway.config.unavailable import remarks, unavailable
 from memory.context import ContextOverrides
 from memory.settings import SettingsModel, seconds
 

@@ -16,7 +16,7 @@ def main() -> int:
         if problem:
             print(problem, file=sys.stderr)
             return 2
-        from gateway.cli import run_command
+        from gateway.command_line.cli import run_command
 
         return run_command(sys.argv[1:])
     except KeyboardInterrupt:

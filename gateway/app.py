@@ -13,32 +13,33 @@ from agents.tools.jobs import JobBoard
 from agents.tools.mcp_servers import McpServers
 from agents.tools.search_jobs import SEARCH_JOBS
 from channels.channel import Channel
-from gateway import conversation_index, inbox, logs, owed_turns
+from gateway import logs
 from gateway.backend import Backend
 from gateway.channel_factory import make_channel
+from gateway.config.live_settings import LiveSettings
+from gateway.config.settings import Settings
 from gateway.console.application import Console
 from gateway.console.auth import console_token
-from gateway.conversation_index import ConversationIndex
-from gateway.database import Database
 from gateway.housekeeping import Housekeeping
-from gateway.inbox import Inbox
-from gateway.live_settings import LiveSettings
 from gateway.logs import log_failure
-from gateway.metrics import Metrics
 from gateway.outbox import Outbox
-from gateway.owed_turns import OwedTurns
-from gateway.parts import Parts as AnswerParts
 from gateway.pipeline import Pipeline
 from gateway.recovery import Recovery
 from gateway.server import Listener, build_public
-from gateway.settings import Settings
 from gateway.shelf import InboxShelf
 from gateway.snapshot import Snapshots
 from gateway.status import Parts
-from gateway.summaries import Summaries
-from gateway.tool_calls import Desk
-from gateway.traces import TRACES, Traces
+from gateway.storage import conversation_index, inbox, owed_turns
+from gateway.storage.conversation_index import ConversationIndex
+from gateway.storage.database import Database
+from gateway.storage.inbox import Inbox
+from gateway.storage.owed_turns import OwedTurns
+from gateway.storage.parts import Parts as AnswerParts
+from gateway.tracing.metrics import Metrics
+from gateway.tracing.traces import TRACES, Traces
 from gateway.turn_forgetting import TurnForgetting
+from gateway.turns.summaries import Summaries
+from gateway.turns.tool_calls import Desk
 from gateway.workspace_lock import WorkspaceLock
 from memory.errors import StoreError
 from memory.memory import Memory

@@ -5,19 +5,19 @@ from typing import Any
 
 from channels.channel import Channel
 from channels.web import WebChannel
+from gateway.config.live_settings import LiveSettings
 from gateway.console.backend import AgentInfo
 from gateway.console.config_view import ConfigState, SourceFile, config_files, config_state
-from gateway.conversation_index import ConversationIndex, ConversationPage
-from gateway.inbox import Inbox
-from gateway.live_settings import LiveSettings
-from gateway.metrics import Metrics
 from gateway.pipeline import Pipeline
 from gateway.removed import Removed
+from gateway.sent_request import SentRequest, request_as_sent
 from gateway.snapshot import Snapshots
 from gateway.status import Parts, levels, status
-from gateway.trace import Rejected, Trace, TracePage, TraceQuery
-from gateway.trace_request import SentRequest, request_as_sent
-from gateway.traces import Traces
+from gateway.storage.conversation_index import ConversationIndex, ConversationPage
+from gateway.storage.inbox import Inbox
+from gateway.tracing.metrics import Metrics
+from gateway.tracing.trace import Rejected, Trace, TracePage, TraceQuery
+from gateway.tracing.traces import Traces
 from gateway.turn_forgetting import ForgottenTurn, TurnForgetting
 from gateway.window_view import Inspection, as_json, inspect_window
 from memory.conversation import ConversationId, Turn

@@ -7,14 +7,14 @@ from agents.agent import Agent
 from agents.registry import Agents
 from channels.message import InboundMessage
 from gateway.commands import Command
-from gateway.conversation_index import ConversationIndex
 from gateway.forgetting import Forgetting
-from gateway.lane_states import LaneStates
 from gateway.linking import Linking
-from gateway.renamed import conversation_with
-from gateway.router import LaneState
+from gateway.route import LaneState
 from gateway.snapshot import Snapshot
-from gateway.stored_message import Stored
+from gateway.storage.conversation_index import ConversationIndex
+from gateway.storage.lane_states import LaneStates
+from gateway.storage.stored_message import Stored
+from gateway.turns.renamed import conversation_with
 from memory.conversation import LaneKey, Role, Turn
 from memory.memory import Memory
 from memory.speaker import label

@@ -9,14 +9,14 @@ from typing import Protocol, runtime_checkable
 
 from channels.channel import Channel
 from channels.message import Failed, InboundMessage, Progress, Silent
-from gateway.conversation_index import ConversationIndex
-from gateway.inbox import Inbox
-from gateway.lane_states import LaneStates
 from gateway.lanes import Lanes
 from gateway.outbox import Outbox
 from gateway.removed import Removed
-from gateway.stored_message import Group, Pending, Stored
-from gateway.summaries import Summaries
+from gateway.storage.conversation_index import ConversationIndex
+from gateway.storage.inbox import Inbox
+from gateway.storage.lane_states import LaneStates
+from gateway.storage.stored_message import Group, Pending, Stored
+from gateway.turns.summaries import Summaries
 from memory.conversation import LaneKey
 from memory.errors import StoreError
 from memory.memory import Memory

@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from gateway.conversation_index import ConversationIndex
-from gateway.inbox import Inbox
 from gateway.logs import log_failure
 from gateway.shelf import InboxShelf
+from gateway.storage.conversation_index import ConversationIndex
+from gateway.storage.inbox import Inbox
 from memory.memory import Memory
 
 log = logging.getLogger("sanqiao.app")

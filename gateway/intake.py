@@ -10,14 +10,14 @@ from typing import Any
 from channels.message import Admission, GatewayClosed, InboundMessage, Notice
 from channels.text import is_blank
 from gateway.commands import parse
-from gateway.inbox import Inbox
 from gateway.lanes import RATE_LIMITED, Waiting
 from gateway.limits import RateLimit, refused_by_policy
 from gateway.logs import log_failure
-from gateway.router import by_rules
 from gateway.snapshot import Snapshots
-from gateway.stored_message import Duplicate, State, Stored
-from gateway.trace import Kind, Note, follow, untraced
+from gateway.storage.inbox import Inbox
+from gateway.storage.stored_message import Duplicate, State, Stored
+from gateway.tracing.trace import Kind, Note, follow, untraced
+from gateway.turns.router import by_rules
 from memory.conversation import LaneKey
 from memory.generations import Generations
 from memory.sanitise import storable

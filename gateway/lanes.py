@@ -13,9 +13,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field, replace
 
 from gateway.commands import Command
-from gateway.inbox import Inbox
 from gateway.logs import log_failure
-from gateway.stored_message import Group, Stored
+from gateway.storage.inbox import Inbox
+from gateway.storage.stored_message import Group, Stored
 from memory.conversation import LaneKey
 
 log = logging.getLogger("sanqiao.lanes")

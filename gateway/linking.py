@@ -8,11 +8,11 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from gateway.config.texts import Texts
 from gateway.forgetting import Forgetting
 from gateway.limits import RateLimit
-from gateway.link_codes import SECONDS, LinkCodes
-from gateway.stored_message import Stored
-from gateway.texts import Texts
+from gateway.storage.link_codes import SECONDS, LinkCodes
+from gateway.storage.stored_message import Stored
 from memory.memory import Memory
 
 log = logging.getLogger("sanqiao.linking")

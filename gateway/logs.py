@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from datetime import datetime, tzinfo
 from typing import TextIO
 
-from gateway.sections import LogSettings
+from gateway.config.sections import LogSettings
 
 _CONTROL = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))}
 _LINE_SAFE = str.maketrans({**_CONTROL, 0x0A: "\\n", 0x0D: "\\r", 0x09: "\\t", 0x2028: "\\u2028", 0x2029: "\\u2029"})

@@ -13,9 +13,9 @@ from typing import TypeVar
 from channels.channel import Channel, SendDeferred, SendError, SendLimited, SendRefused, SendUncertain
 from channels.message import Part
 from gateway.logs import log_failure
-from gateway.parts import Parts, WaitingPart
-from gateway.stored_message import Stored
-from gateway.trace import CHANNEL_OFF, Fact, Kind, Note, follow, untraced
+from gateway.storage.parts import Parts, WaitingPart
+from gateway.storage.stored_message import Stored
+from gateway.tracing.trace import CHANNEL_OFF, Fact, Kind, Note, follow, untraced
 from memory.conversation import LaneKey
 
 log = logging.getLogger("sanqiao.outbox")

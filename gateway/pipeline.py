@@ -14,28 +14,28 @@ from channels.message import (
     Routed,
     Silent,
 )
-from gateway.answering import Answer, Answering, Question, QuestionTooLong, Stopper, user_turn
-from gateway.classifying import Routing
 from gateway.command_runner import CommandRunner
 from gateway.commands import Command
-from gateway.conversation_index import ConversationIndex
 from gateway.forgetting import Forgetting, ForgetTraces, Records
-from gateway.inbox import Inbox
 from gateway.intake import Intake, Spawn
 from gateway.lanes import RATE_LIMITED, Lanes, Waiting, Work
 from gateway.limits import DAILY_LIMIT, OncePerMinute
 from gateway.linking import Linking
 from gateway.logs import log_failure
 from gateway.outbox import Outbox
-from gateway.renamed import conversation_with
 from gateway.replies import Replies
-from gateway.router import LaneState
+from gateway.route import LaneState
 from gateway.snapshot import Snapshots
-from gateway.stored_message import Group, State
-from gateway.summaries import Occasion, Summaries
-from gateway.token_use import Meter
-from gateway.tool_calls import Desk
-from gateway.trace import CHANNEL_OFF, Fact, Kind, Note, follow, id_of, untraced
+from gateway.storage.conversation_index import ConversationIndex
+from gateway.storage.inbox import Inbox
+from gateway.storage.stored_message import Group, State
+from gateway.storage.token_use import Meter
+from gateway.tracing.trace import CHANNEL_OFF, Fact, Kind, Note, follow, id_of, untraced
+from gateway.turns.answering import Answer, Answering, Question, QuestionTooLong, Stopper, user_turn
+from gateway.turns.classifying import Routing
+from gateway.turns.renamed import conversation_with
+from gateway.turns.summaries import Occasion, Summaries
+from gateway.turns.tool_calls import Desk
 from memory.conversation import LaneKey
 from memory.errors import StoreError
 from memory.filters import FilterFailed

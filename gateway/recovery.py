@@ -4,13 +4,13 @@ import logging
 import sqlite3
 from collections.abc import Callable
 
-from gateway.inbox import Inbox
 from gateway.lanes import Work
 from gateway.outbox import Outbox
 from gateway.pipeline import Pipeline
 from gateway.snapshot import Snapshots
-from gateway.stored_message import Group
-from gateway.trace import Kind, Note
+from gateway.storage.inbox import Inbox
+from gateway.storage.stored_message import Group
+from gateway.tracing.trace import Kind, Note
 from memory.conversation import LaneKey
 from memory.errors import StoreError
 

@@ -6,14 +6,14 @@ from collections.abc import Callable, Collection, Mapping
 
 from channels.channel import Channel
 from channels.message import Progress, Silent
-from gateway.inbox import Inbox
-from gateway.lane_states import LaneStates
 from gateway.logs import log_failure
 from gateway.outbox import Outbox
-from gateway.router import LaneState
+from gateway.route import LaneState
 from gateway.snapshot import Snapshots
-from gateway.stored_message import Group, State, Stored
-from gateway.token_use import Meter
+from gateway.storage.inbox import Inbox
+from gateway.storage.lane_states import LaneStates
+from gateway.storage.stored_message import Group, State, Stored
+from gateway.storage.token_use import Meter
 
 log = logging.getLogger("sanqiao.pipeline")
 

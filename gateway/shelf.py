@@ -5,9 +5,9 @@ from dataclasses import replace
 
 from channels.channel import ShelvedPart
 from channels.message import InboundMessage
-from gateway.inbox import Inbox
-from gateway.parts import Parts
-from gateway.trace import Kind, Note, untraced
+from gateway.storage.inbox import Inbox
+from gateway.storage.parts import Parts
+from gateway.tracing.trace import Kind, Note, untraced
 from memory.conversation import LaneKey, Role
 from memory.memory import Memory
 

@@ -16,10 +16,10 @@ from agents.tools.mcp import Grant, grants_of
 from agents.tools.registry import load_tools
 from agents.tools.tool import Tool
 from channels.channel import EntrySettings
+from gateway.config.settings import Settings
+from gateway.config.texts import Texts
 from gateway.lanes import Merging
-from gateway.router import LaneState
-from gateway.settings import Settings
-from gateway.texts import Texts
+from gateway.route import LaneState
 from memory.context import ContextSettings
 from memory.masking import Masking
 

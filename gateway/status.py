@@ -8,10 +8,10 @@ from typing import Any
 from agents.models import ModelHealth, Models
 from agents.tools.mcp_servers import McpState
 from channels.channel import Channel, Health
-from gateway.inbox import Inbox
+from gateway.config.live_settings import LiveSettings
 from gateway.lanes import Lanes
-from gateway.live_settings import LiveSettings
-from gateway.metrics import Levels
+from gateway.storage.inbox import Inbox
+from gateway.tracing.metrics import Levels
 from memory.memory import Memory
 
 

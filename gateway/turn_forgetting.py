@@ -5,9 +5,9 @@ import sqlite3
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 
-from gateway.conversation_index import ConversationIndex
-from gateway.database import Database
-from gateway.marks import mark_unclean
+from gateway.storage.conversation_index import ConversationIndex
+from gateway.storage.database import Database
+from gateway.storage.marks import mark_unclean
 from memory.conversation import ConversationId, LaneKey, Turn
 from memory.memory import Memory
 

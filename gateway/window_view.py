@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from agents.tool_loop import spec_tokens
-from gateway.room import room_of
 from gateway.snapshot import Snapshot
+from gateway.turns.room import room_of
 from memory.conversation import ConversationId, Role
 from memory.memory import Memory
 from memory.tokens import message_tokens

@@ -16,9 +16,9 @@ from channels.web import BadQuestion, TooManyReaders
 from gateway.console.backend import ConsoleBackend
 from gateway.console.guard import json_response, refusal
 from gateway.console.templating import page, wants_fragment
-from gateway.conversation_index import BadCursor
-from gateway.metrics import CONTENT_TYPE
 from gateway.server import Handler
+from gateway.storage.conversation_index import BadCursor
+from gateway.tracing.metrics import CONTENT_TYPE
 from memory.conversation import CHANNELS, PERSON, ConversationId, InvalidId, Turn
 from memory.errors import StoreError
 from memory.mended import report

@@ -10,14 +10,14 @@ from collections.abc import Callable
 from enum import Enum, auto
 from pathlib import Path
 
+from gateway.config.token_strength import is_strong
+
 IDLE_SECONDS = 8 * 3600.0
 ONCE_SECONDS = 60.0
 _MAX_SESSIONS = 1000
 _MAX_ONCE = 20
 _MAX_PEERS = 1024
 _FAILURES = 5
-_STRONG = 16
-_STRONG_DISTINCT = 4
 _FAILURE_SECONDS = 60.0
 
 Clock = Callable[[], float]
@@ -47,11 +47,6 @@ def console_token(configured: str, workspace: Path) -> str:
         raise TokenUnusable(
             f"无法读写 {path}（{type(error).__name__}）；请检查权限，或在配置里写 console.token"
         ) from None
-
-
-def is_strong(token: str) -> bool:
-    """Whether it cannot be guessed online: at least 16 characters, and not a few ones over and over."""
-    return len(token) >= _STRONG and len(set(token)) >= _STRONG_DISTINCT
 
 
 def _new_token(path: Path) -> str:

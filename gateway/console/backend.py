@@ -6,10 +6,10 @@ from typing import Any, Protocol
 
 from channels.web import WebChannel
 from gateway.console.config_view import ConfigState, SourceFile
-from gateway.conversation_index import ConversationPage
 from gateway.removed import Removed
-from gateway.trace import Rejected, Trace, TracePage, TraceQuery
-from gateway.trace_request import SentRequest
+from gateway.sent_request import SentRequest
+from gateway.storage.conversation_index import ConversationPage
+from gateway.tracing.trace import Rejected, Trace, TracePage, TraceQuery
 from gateway.turn_forgetting import ForgottenTurn
 from gateway.window_view import Inspection
 from memory.conversation import ConversationId, Turn

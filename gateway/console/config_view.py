@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from pydantic import SecretStr
 
+from gateway.config.live_settings import LiveSettings, changed_keys
+from gateway.config.problems import ConfigProblems, Problem, shown
+from gateway.config.sections import Settings
+from gateway.config.settings import agent_files
 from gateway.console.redaction import HIDDEN, redacted
-from gateway.live_settings import LiveSettings, changed_keys
-from gateway.problems import ConfigProblems, Problem, shown
-from gateway.sections import Settings
-from gateway.settings import agent_files
 from memory.settings import SettingsModel
 
 _LONGEST = 200

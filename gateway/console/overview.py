@@ -8,7 +8,7 @@ from typing import Any
 
 from gateway.console.backend import AgentInfo
 from gateway.console.timeline import outcome_state
-from gateway.trace import Outcome, Trace
+from gateway.tracing.trace import Outcome, Trace
 
 
 @dataclass(frozen=True, slots=True)

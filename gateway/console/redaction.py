@@ -12,9 +12,9 @@ from functools import cache
 import yaml
 from pydantic import BaseModel, SecretStr
 
-from gateway.entries import KINDS
-from gateway.sections import Settings
-from gateway.texts import DEFAULTS
+from gateway.config.entries import KINDS
+from gateway.config.sections import Settings
+from gateway.config.texts import DEFAULTS
 from memory.context import ContextOverrides
 
 HIDDEN = "••••••"

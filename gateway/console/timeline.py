@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from channels.feishu.codes import ADMIN_REMEDIES
-from gateway.trace import Fact, Kind, Outcome, Step, Trace
+from gateway.tracing.trace import Fact, Kind, Outcome, Step, Trace
 
 LABELS: Mapping[str, str] = {
     Kind.RECEIVED: "收到",

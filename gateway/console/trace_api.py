@@ -5,8 +5,8 @@ from aiohttp import web
 from gateway.console.api import BadRequest, Query
 from gateway.console.backend import ConsoleBackend
 from gateway.console.guard import json_response
-from gateway.trace import Outcome, TraceQuery
-from gateway.trace_json import page_json, rejected_json, sent_json, trace_json
+from gateway.console.trace_json import page_json, rejected_json, sent_json, trace_json
+from gateway.tracing.trace import Outcome, TraceQuery
 
 _OUTCOMES = {each.value: each for each in Outcome}
 _UNKNOWN = "没有这条轨迹；可能已超过 trace.keep-days 或 trace.max-mb"

@@ -20,7 +20,7 @@ from typing import Any
 
 import psutil
 
-from gateway.serving import settle
+from gateway.command_line.serving import settle
 from tests.platforms.dingtalk_gateway import FakeDingTalk
 from tests.platforms.model_server import ModelServer
 from tests.scenarios.gateway import Inside

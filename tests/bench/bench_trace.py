@@ -8,11 +8,11 @@ from pathlib import Path
 
 from agents.model import ChatMessage, ModelRequest
 from channels.message import InboundMessage
-from gateway.metrics import Metrics
-from gateway.sections import TraceSettings
-from gateway.trace import Kind, follow
-from gateway.trace_frames import Asked
-from gateway.traces import TRACES, Traces
+from gateway.config.sections import TraceSettings
+from gateway.tracing.frames import Asked
+from gateway.tracing.metrics import Metrics
+from gateway.tracing.trace import Kind, follow
+from gateway.tracing.traces import TRACES, Traces
 from memory.conversation import LaneKey, Role, session_id, user_id
 from memory.masking import RULES, Masking
 from memory.window import Drop, Window, WindowMessage

@@ -13,8 +13,8 @@ import pytest
 from agents.agent import Agent, AgentSettings
 from agents.model import ChatMessage, Completion, ModelRequest, ModelSettings
 from agents.prompt import compose
-from gateway.room import Room
-from gateway.summaries import Occasion, Summaries
+from gateway.turns.room import Room
+from gateway.turns.summaries import Occasion, Summaries
 from memory.acknowledgement import ASSENTS, CLOSERS, acknowledgements
 from memory.context import ContextSettings
 from memory.conversation import Turn

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from channels.message import Admission, Answered, Delta, Failed, GatewayClosed, InboundMessage, Part, Progress, Routed
 from channels.web import BadQuestion, Question, TooManyReaders, WebChannel
-from gateway.texts import Texts
+from gateway.config.texts import Texts
 from memory.conversation import session_id, user_id
 
 

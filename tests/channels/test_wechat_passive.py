@@ -10,7 +10,7 @@ import pytest
 from channels.message import GatewayClosed, InboundMessage, Part, Routed
 from channels.wechat.events import Account, read_message
 from channels.wechat.passive import FETCH_WORDS, Passive, Times
-from gateway.texts import Texts
+from gateway.config.texts import Texts
 from tests.channels.wechat_stage import LATER, MORE, Stage, staged
 from tests.platforms.wechat_platform import Delivered, WeChatPlatform, message_xml
 from tests.waiting import until

@@ -5,7 +5,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from channels.wechat.reply import ACTIVE_BYTES, PASSIVE_BYTES, Words, compose, parts, with_hint
-from gateway.texts import DEFAULTS, Texts
+from gateway.config.texts import DEFAULTS, Texts
 from tests.channels.wechat_stage import LATER, MORE
 
 texts = Texts().get

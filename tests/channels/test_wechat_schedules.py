@@ -12,7 +12,7 @@ from channels.channel import SendDeferred, ShelvedPart
 from channels.message import Admission, InboundMessage, Joined, Part, Routed, Silent
 from channels.wechat.events import Account, read_message
 from channels.wechat.passive import Passive, Times
-from gateway.texts import Texts
+from gateway.config.texts import Texts
 from memory.conversation import LaneKey
 
 TIMES = Times(hold=0.04, join=0.03, look=0.002)

@@ -12,7 +12,7 @@ import pytest
 from channels.channel import Route
 from channels.message import InboundMessage
 from channels.wechat.channel import WeChatChannel
-from gateway.texts import Texts
+from gateway.config.texts import Texts
 from tests.channels.wechat_stage import Stage, settings, staged
 from tests.platforms.wechat_platform import (
     AES_KEY,

@@ -18,7 +18,7 @@ from channels.wecom.losses import Loss
 from channels.wecom.quota import Quota
 from channels.wecom.render import beginning
 from channels.wecom.streams import REFRESH_SECONDS, STREAM_SECONDS
-from gateway.texts import Texts
+from gateway.config.texts import Texts
 from tests.channels.wecom_recorder import Recorder, part, running
 from tests.platforms.wecom_bot import FakeWeComBot, Frame
 from tests.waiting import until

@@ -15,7 +15,7 @@ from channels.wecom.exchange import AckMissing, ConnectionLost
 from channels.wecom.origin import Origin
 from channels.wecom.quota import Quota
 from channels.wecom.streams import Streams
-from gateway.texts import Texts
+from gateway.config.texts import Texts
 from memory.conversation import LaneKey, session_id, user_id
 from tests.channels.wecom_recorder import part
 

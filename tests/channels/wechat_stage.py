@@ -14,8 +14,8 @@ from channels.message import Admission, InboundMessage, Joined, Part, Routed, Si
 from channels.wechat.channel import WeChatChannel
 from channels.wechat.passive import Times
 from channels.wechat.settings import WeChatSettings
+from gateway.config.texts import Texts
 from gateway.server import Listener, build_public
-from gateway.texts import Texts
 from memory.conversation import LaneKey
 from tests.platforms.wechat_platform import AES_KEY, APP_ID, APP_SECRET, TOKEN, WeChatPlatform
 from tests.waiting import until

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from channels.message import Admission, GatewayClosed, InboundMessage, Part
 from channels.wecom.channel import WeComBotChannel
 from channels.wecom.settings import WeComBotSettings
-from gateway.texts import Texts
+from gateway.config.texts import Texts
 from tests.platforms.wecom_bot import FakeWeComBot
 from tests.waiting import until
 

@@ -17,7 +17,7 @@ from urllib.parse import parse_qs, urlsplit
 import aiohttp
 from aiohttp import web
 
-from gateway.texts import DEFAULTS
+from gateway.config.texts import DEFAULTS
 from tests.faults.record import FETCH, Message, Record, Shown, text_of
 from tests.platforms.dingtalk_gateway import BOT_TOPIC, FakeDingTalk, chat_data
 from tests.platforms.feishu_server import FakeFeishu, message_event

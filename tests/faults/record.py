@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gateway.texts import DEFAULTS
+from gateway.config.texts import DEFAULTS
 from tests.scenarios.conversation_files import checked
 
 FETCH = "继续"

@@ -18,8 +18,8 @@ from channels.wecom.exchange import AckMissing, ConnectionLost, Exchange
 from gateway import limits
 from gateway.limits import RateLimit
 from gateway.outbox import Outbox
-from gateway.parts import WaitingPart
-from gateway.stored_message import Stored
+from gateway.storage.parts import WaitingPart
+from gateway.storage.stored_message import Stored
 from tests.gateway.messages import message
 from tests.platforms.model_server import ModelServer
 from tests.waiting import until

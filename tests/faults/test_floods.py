@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from channels.feishu import delivery
-from gateway.texts import DEFAULTS
+from gateway.config.texts import DEFAULTS
 from tests.faults.hurried import Hurried
 from tests.platforms.feishu_server import FakeFeishu, message_event
 from tests.platforms.model_server import ModelServer

@@ -16,8 +16,8 @@ from channels.access_token import AccessToken, Grant, TokenUnavailable
 from channels.wechat.exchange import Person
 from channels.wechat.reply import Words, compose
 from gateway import lanes
-from gateway.router import By, Route
-from gateway.texts import Texts
+from gateway.config.texts import Texts
+from gateway.route import By, Route
 from memory.conversation import LaneKey, Role
 from tests.platforms.feishu_server import FakeFeishu
 from tests.platforms.model_server import ModelServer

@@ -39,7 +39,7 @@ from channels.wecom.events import read_callback
 from channels.wecom.frame import decode
 from channels.xml_values import BadXml, read_fields
 from gateway.intake import Intake
-from gateway.stored_message import as_json, from_json
+from gateway.storage.stored_message import as_json, from_json
 from tests.channels.conformance.platform import Request
 from tests.faults.mutation import Mutator, written
 from tests.platforms.dingtalk_gateway import BOT_TOPIC, FakeDingTalk, chat_data, signed_headers

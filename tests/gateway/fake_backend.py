@@ -7,13 +7,13 @@ from typing import Any
 
 from channels.message import Admission, Answered, Delta, InboundMessage, Progress, Routed
 from channels.web import WebChannel
+from gateway.config.texts import Texts
 from gateway.console.backend import AgentInfo
 from gateway.console.config_view import ConfigState, SourceFile
-from gateway.conversation_index import BadCursor, ConversationItem, ConversationPage
 from gateway.removed import Removed
-from gateway.texts import Texts
-from gateway.trace import Rejected, Trace, TracePage, TraceQuery
-from gateway.trace_request import SentRequest
+from gateway.sent_request import SentRequest
+from gateway.storage.conversation_index import BadCursor, ConversationItem, ConversationPage
+from gateway.tracing.trace import Rejected, Trace, TracePage, TraceQuery
 from gateway.turn_forgetting import ForgottenTurn
 from gateway.window_view import Inspection
 from memory.conversation import ConversationId, Turn

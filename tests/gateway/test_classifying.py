@@ -15,11 +15,18 @@ from agents.agent import AgentSettings, Intents
 from agents.classify import MAX_REASON, Candidate, Choice, classify_request, read_choice, unquoting
 from agents.model import Completion, ModelRequest, ModelSettings, ModelUnavailable
 from channels.message import InboundMessage
-from gateway import classifying
-from gateway.classifying import Routing
-from gateway.router import By, LaneState, Route
-from gateway.sections import AgentDefaults, ClassifySettings, LimitsSettings, MemorySettings, RouterSettings, Settings
+from gateway.config.sections import (
+    AgentDefaults,
+    ClassifySettings,
+    LimitsSettings,
+    MemorySettings,
+    RouterSettings,
+    Settings,
+)
+from gateway.route import By, LaneState, Route
 from gateway.snapshot import Snapshot
+from gateway.turns import classifying
+from gateway.turns.classifying import Routing
 from tests.gateway.messages import message
 from tests.platforms.model_server import Message, ModelServer
 from tests.scenarios.conversation_files import said

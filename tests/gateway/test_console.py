@@ -13,12 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from channels.message import Admission, Answered, Delta, Failed, InboundMessage, Progress, Routed, Usage
+from gateway.config.token_strength import is_strong
 from gateway.console.api import event, progress_event
 from gateway.console.application import Console
-from gateway.console.auth import Logins, Throttle, TokenUnusable, Verdict, console_token, is_strong
+from gateway.console.auth import Logins, Throttle, TokenUnusable, Verdict, console_token
 from gateway.console.guard import HEADERS, OPEN
-from gateway.conversation_index import ConversationItem
 from gateway.server import Listener
+from gateway.storage.conversation_index import ConversationItem
 from memory.conversation import ConversationId, Role, ToolCall, Turn
 from tests.gateway.fake_backend import FakeBackend
 from tests.waiting import until

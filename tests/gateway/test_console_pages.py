@@ -20,18 +20,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agents.model import ChatMessage
+from gateway.config.live_settings import LiveSettings
+from gateway.config.problems import Problem
+from gateway.config.settings import load_settings
 from gateway.console.config_view import SourceFile, config_state
 from gateway.console.figures import milliseconds, size, span, when
 from gateway.console.inspector import as_config, change, request_shares, what_if
 from gateway.console.overview import agents_failing_first, overview, tallies
 from gateway.console.redaction import HIDDEN, redacted
 from gateway.console.timeline import LABELS, OUTCOMES, outcome_state, timeline
-from gateway.conversation_index import ConversationItem
-from gateway.live_settings import LiveSettings
-from gateway.problems import Problem
-from gateway.settings import load_settings
-from gateway.trace import Kind, Outcome, SeenMessage, SeenWindow, Step, Trace
-from gateway.trace_request import SentRequest
+from gateway.sent_request import SentRequest
+from gateway.storage.conversation_index import ConversationItem
+from gateway.tracing.trace import Kind, Outcome, SeenMessage, SeenWindow, Step, Trace
 from gateway.turn_forgetting import ForgottenTurn
 from gateway.window_view import Inspection
 from memory.conversation import ConversationId, Role, ToolCall, Turn

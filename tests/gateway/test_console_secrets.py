@@ -14,9 +14,9 @@ import aiohttp
 import pytest
 from pydantic import BaseModel, SecretStr
 
-from gateway.entries import KINDS
-from gateway.planned_channels import PLANNED
-from gateway.sections import GatewayFile
+from gateway.config.entries import KINDS
+from gateway.config.planned_channels import PLANNED
+from gateway.config.sections import GatewayFile
 from tests.platforms.model_server import ModelServer
 from tests.scenarios.gateway import Inside
 from tests.waiting import until

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.database import Database
+from gateway.storage.database import Database
 
 SCHEMA = "CREATE TABLE IF NOT EXISTS t (v INTEGER UNIQUE)"
 
@@ -110,7 +110,7 @@ async def test_a_file_that_cannot_be_written_anew_is_told(
     database: Database, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     await database.run(insert(1))
-    monkeypatch.setattr("gateway.database._MOST_REWRITTEN", 1)
+    monkeypatch.setattr("gateway.storage.database._MOST_REWRITTEN", 1)
     assert not await database.empty_log()
     assert "not written anew" in caplog.text
     assert await database.run(lambda db: db.execute("SELECT COUNT(*) FROM t").fetchone()[0]) == 1

@@ -16,16 +16,17 @@ import yaml
 
 from channels.channel import EntrySettings, Shelf
 from channels.message import Admission, InboundMessage
-from gateway import cli, commands
+from gateway import commands
 from gateway.channel_factory import make_channel
-from gateway.cli import _parser, run_command
+from gateway.command_line import cli
+from gateway.command_line.cli import _parser, run_command
+from gateway.config.entries import KINDS
+from gateway.config.environment import references
+from gateway.config.sections import Settings
+from gateway.config.texts import DEFAULTS
+from gateway.config.unavailable import unavailable
 from gateway.console.application import Console
-from gateway.entries import KINDS
-from gateway.environment import references
-from gateway.sections import Settings
 from gateway.server import build_public
-from gateway.texts import DEFAULTS
-from gateway.unavailable import unavailable
 from tests.gateway.fake_backend import FakeBackend
 
 ROOT = Path(__file__).parents[2]
@@ -247,7 +248,7 @@ def test_the_readme_lists_every_command_of_users() -> None:
 
 def test_the_readme_shows_what_the_start_prints() -> None:
     shown = next(body for body in blocks("README.md", "text") if body.startswith("三桥已启动"))
-    printed = text_of("gateway/serving.py")
+    printed = text_of("gateway/command_line/serving.py")
     pieces = [piece for piece in re.findall(r"[\u4e00-\u9fff，。：；（）]+", shown) if len(piece) > 3]
     assert len(pieces) > 4
     assert [piece for piece in pieces if piece not in printed] == []

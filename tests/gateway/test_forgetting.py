@@ -13,21 +13,22 @@ from typing import Any
 import pytest
 
 from channels.message import Failed, InboundMessage, Progress, Silent
-from gateway import conversation_index, trace_store
 from gateway.commands import parse
-from gateway.conversation_index import ConversationIndex
-from gateway.database import Database
 from gateway.forgetting import Forgetting, Records, Remembers
-from gateway.inbox import SCHEMA, Inbox
 from gateway.lanes import Lanes, Merging, Waiting, Work
 from gateway.limits import RateLimit
 from gateway.outbox import Outbox
-from gateway.parts import Parts
 from gateway.removed import Removed
-from gateway.router import By, LaneState, Route
-from gateway.stored_message import Duplicate, Group, State, Stored
-from gateway.summaries import Summaries
-from gateway.trace import Kind
+from gateway.route import By, LaneState, Route
+from gateway.storage import conversation_index
+from gateway.storage.conversation_index import ConversationIndex
+from gateway.storage.database import Database
+from gateway.storage.inbox import SCHEMA, Inbox
+from gateway.storage.parts import Parts
+from gateway.storage.stored_message import Duplicate, Group, State, Stored
+from gateway.tracing import store
+from gateway.tracing.trace import Kind
+from gateway.turns.summaries import Summaries
 from memory.conversation import LaneKey, Role, Turn
 from memory.errors import StoreError
 from memory.memory import Memory
@@ -612,7 +613,7 @@ def test_system_messages_of_their_groups_go_also_when_nobody_knows_the_groups_an
     """After a kill: what they said in the groups is replaced by then, and the files name them no more."""
     db = sqlite3.connect(":memory:")
     db.row_factory = sqlite3.Row
-    db.executescript(trace_store.SCHEMA)
+    db.executescript(store.SCHEMA)
     group, other = "g" + "a" * 12, "g" + "b" * 12
     for number, (user, owner) in enumerate((("u1", "u1"), ("u1", group), ("u2", other), ("u2", "u2"))):
         blank = {row["name"]: "" for row in db.execute("PRAGMA table_info(traces)") if row["name"] != "seq"}
@@ -623,7 +624,7 @@ def test_system_messages_of_their_groups_go_also_when_nobody_knows_the_groups_an
         frame |= {"id": str(number)} if "id" in frame else {}
         marks = ", ".join("?" * len(frame))
         db.execute(f"INSERT INTO frames ({', '.join(frame)}) VALUES ({marks})", tuple(frame.values()))
-    assert trace_store.forget(db, "u1", ()) == 2
+    assert store.forget(db, "u1", ()) == 2
     assert sorted(row["owner"] for row in db.execute("SELECT owner FROM frames")) == [other, "u2"]
     db.close()
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from gateway.database import Database
-from gateway.inbox import SCHEMA, Inbox
-from gateway.parts import Parts
-from gateway.router import By, LaneState, Route
-from gateway.stored_message import Duplicate, Group, State, Stored
+from gateway.route import By, LaneState, Route
+from gateway.storage.database import Database
+from gateway.storage.inbox import SCHEMA, Inbox
+from gateway.storage.parts import Parts
+from gateway.storage.stored_message import Duplicate, Group, State, Stored
 from tests.gateway.messages import message
 
 Open = Callable[[], "asyncio.Future[Inbox]"]

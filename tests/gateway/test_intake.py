@@ -9,10 +9,10 @@ import pytest
 
 from channels.message import GatewayClosed
 from gateway import intake as module
-from gateway.inbox import Inbox
 from gateway.intake import Intake
 from gateway.snapshot import Snapshots
-from gateway.stored_message import Duplicate, State
+from gateway.storage.inbox import Inbox
+from gateway.storage.stored_message import Duplicate, State
 from memory.generations import Generations
 from tests.gateway.messages import message
 

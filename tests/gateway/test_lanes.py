@@ -11,11 +11,11 @@ import pytest
 
 from gateway import lanes
 from gateway.commands import parse
-from gateway.database import Database
-from gateway.inbox import SCHEMA, Inbox
 from gateway.lanes import Lanes, Merging, Waiting, Work, next_group
-from gateway.router import By, Route
-from gateway.stored_message import Group, State, Stored
+from gateway.route import By, Route
+from gateway.storage.database import Database
+from gateway.storage.inbox import SCHEMA, Inbox
+from gateway.storage.stored_message import Group, State, Stored
 from tests.gateway.messages import message
 from tests.waiting import until
 

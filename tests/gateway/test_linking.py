@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from gateway import conversation_index
 from gateway.commands import Command, parse
-from gateway.database import Database
-from gateway.inbox import SCHEMA
-from gateway.link_codes import SECONDS, LinkCodes
+from gateway.config.texts import DEFAULTS, Texts
 from gateway.linking import Linking
 from gateway.removed import Removed
-from gateway.stored_message import Stored
-from gateway.texts import DEFAULTS, Texts
+from gateway.storage import conversation_index
+from gateway.storage.database import Database
+from gateway.storage.inbox import SCHEMA
+from gateway.storage.link_codes import SECONDS, LinkCodes
+from gateway.storage.stored_message import Stored
 from memory.conversation import Role, Turn
 from memory.errors import StoreError
 from memory.person import Links

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from gateway.live_settings import LiveSettings, changed_keys, fingerprint
-from gateway.sections import Settings
-from gateway.settings import load_settings
+from gateway.config.live_settings import LiveSettings, changed_keys, fingerprint
+from gateway.config.sections import Settings
+from gateway.config.settings import load_settings
 from tests.waiting import until
 
 GOOD = """\

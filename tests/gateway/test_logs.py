@@ -10,8 +10,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from gateway.config.sections import LogSettings
 from gateway.logs import JsonLines, TextLines, about, configure, set_level
-from gateway.sections import LogSettings
 
 log = logging.getLogger("sanqiao.test")
 

@@ -17,8 +17,8 @@ from agents.model import (
     TokenUsage,
     ToolSpec,
 )
-from gateway.metered_model import MeteredModel, request_tokens
-from gateway.token_use import Meter, Spent
+from gateway.storage.token_use import Meter, Spent
+from gateway.turns.metered_model import MeteredModel, request_tokens
 from memory.conversation import ToolCall
 from memory.tokens import estimate, message_tokens
 

@@ -6,10 +6,10 @@ import re
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from gateway import metrics as measuring
-from gateway.metrics import Levels, Metrics
-from gateway.router import By
-from gateway.trace import Kind
+from gateway.route import By
+from gateway.tracing import metrics as measuring
+from gateway.tracing.metrics import Levels, Metrics
+from gateway.tracing.trace import Kind
 from tests.gateway.messages import message
 
 

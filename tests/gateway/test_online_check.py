@@ -15,10 +15,10 @@ from aiohttp import web
 
 from channels.feishu import probe
 from channels.probe import shown
-from gateway.check import check
-from gateway.online_check import online_check
-from gateway.sections import Settings
-from gateway.settings import load_settings
+from gateway.command_line.check import check
+from gateway.command_line.online_check import online_check
+from gateway.config.sections import Settings
+from gateway.config.settings import load_settings
 from tests.platforms.feishu_server import FakeFeishu
 from tests.platforms.mcp_server import HttpMcpServer
 from tests.platforms.model_server import Chunks, ModelServer, Raw, delta

@@ -11,11 +11,11 @@ import pytest
 from channels.channel import Health, SendDeferred, SendFailed, SendLimited, SendRefused, SendUncertain
 from channels.message import InboundMessage, Part, Progress
 from gateway import outbox as outbox_module
-from gateway.database import Database
-from gateway.inbox import SCHEMA, Inbox
 from gateway.outbox import Outbox
-from gateway.parts import Parts
-from gateway.stored_message import Duplicate, Group, State, Stored
+from gateway.storage.database import Database
+from gateway.storage.inbox import SCHEMA, Inbox
+from gateway.storage.parts import Parts
+from gateway.storage.stored_message import Duplicate, Group, State, Stored
 from tests.gateway.messages import message
 from tests.waiting import until
 

@@ -3,10 +3,10 @@
 import asyncio
 from pathlib import Path
 
-from gateway import conversation_index
-from gateway.conversation_index import ConversationIndex
-from gateway.database import Database
-from gateway.tool_calls import PastTurns
+from gateway.storage import conversation_index
+from gateway.storage.conversation_index import ConversationIndex
+from gateway.storage.database import Database
+from gateway.turns.tool_calls import PastTurns
 from memory.conversation import ConversationId, Role, Turn
 from memory.memory import Memory
 from tests.gateway.messages import message

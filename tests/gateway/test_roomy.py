@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from gateway.answering import is_roomy
+from gateway.turns.answering import is_roomy
 from memory.context import ContextSettings
 from memory.conversation import Role, Turn
 from memory.summary import Standing, Summary, SummarySettings, due, reaching

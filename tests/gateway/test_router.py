@@ -8,7 +8,8 @@ from hypothesis import given, strategies
 
 from agents.agent import Intents
 from agents.similarity import LEAST, MARGIN, Similarity
-from gateway.router import By, LaneState, Route, by_examples, by_rules, settled
+from gateway.route import By, LaneState, Route
+from gateway.turns.router import by_examples, by_rules, settled
 
 RULES = {
     "general": Intents(),

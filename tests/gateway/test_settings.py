@@ -10,15 +10,15 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings, strategies
 
 from channels.feishu.settings import FeishuSettings
-from gateway.check import check
-from gateway.entries import KINDS
-from gateway.environment import BadReference, read_dotenv, substitute
-from gateway.planned_channels import PLANNED
-from gateway.problems import ConfigProblems, Problem
-from gateway.sections import GatewayFile, Settings
-from gateway.settings import load_settings
-from gateway.texts import DEFAULTS, Texts, placeholders
-from gateway.yaml_source import MapNode, TextNode, parse
+from gateway.command_line.check import check
+from gateway.config.entries import KINDS
+from gateway.config.environment import BadReference, read_dotenv, substitute
+from gateway.config.planned_channels import PLANNED
+from gateway.config.problems import ConfigProblems, Problem
+from gateway.config.sections import GatewayFile, Settings
+from gateway.config.settings import load_settings
+from gateway.config.texts import DEFAULTS, Texts, placeholders
+from gateway.config.yaml_source import MapNode, TextNode, parse
 from memory.settings import SettingsModel
 
 SHIPPED = Path(__file__).parent.parent.parent / "config"

@@ -15,9 +15,9 @@ import yaml
 
 from agents.agent import Agent, AgentSettings
 from agents.model import Completion, ContextTooLong, ModelRequest, ModelSettings, ModelTimeout
-from gateway import summaries as module
-from gateway.room import Room
-from gateway.summaries import AT_ONCE, FIRST_PAUSE, LONGEST_PAUSE, Occasion, Summaries
+from gateway.turns import summaries as module
+from gateway.turns.room import Room
+from gateway.turns.summaries import AT_ONCE, FIRST_PAUSE, LONGEST_PAUSE, Occasion, Summaries
 from memory.context import ContextSettings
 from memory.conversation import ConversationId
 from memory.errors import StoreFull

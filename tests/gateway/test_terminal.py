@@ -19,10 +19,10 @@ from aiohttp import web
 from hypothesis import given, strategies
 
 from channels.message import Answered, Delta, Failed, Routed, Shown
-from gateway.cli import run_command
-from gateway.running import refused
-from gateway.terminal import _show
-from gateway.terminal_text import printable
+from gateway.command_line.cli import run_command
+from gateway.command_line.running import refused
+from gateway.command_line.terminal import _show
+from gateway.command_line.terminal_text import printable
 from memory.memory import Memory
 from tests.memory.pool import AT, CONVERSATION, user
 

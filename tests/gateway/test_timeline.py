@@ -11,14 +11,14 @@ import pytest
 
 import gateway.intake
 import gateway.pipeline
-import gateway.traced_model
+import gateway.tracing.traced_model
 from agents import tool_loop
 from agents.model import ModelError
 from agents.refusal import ModelBusy
 from channels.message import Notice
 from gateway.console.timeline import _FACTS, _FLAGS, UNSAID, WORDS, reason, timeline
-from gateway.stored_message import State
-from gateway.trace import FACTS, Kind, Outcome, Step, Trace
+from gateway.storage.stored_message import State
+from gateway.tracing.trace import FACTS, Kind, Outcome, Step, Trace
 from memory.errors import StoreError
 
 ROOT = Path(__file__).parents[2]
@@ -80,8 +80,8 @@ def errors() -> set[str]:
     found = {error.__name__ for error in ours if error.__module__.partition(".")[0] in ("agents", "memory", "gateway")}
     for call in calls(gateway.pipeline, "_fail"):
         found |= strings(gateway.pipeline, keyword(call, "error"))
-    for call in calls(gateway.traced_model, "note"):
-        found |= strings(gateway.traced_model, keyword(call, "error"))
+    for call in calls(gateway.tracing.traced_model, "note"):
+        found |= strings(gateway.tracing.traced_model, keyword(call, "error"))
     return found
 
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway import token_use
-from gateway.token_use import Spent, add, forget, purge, used
+from gateway.storage import token_use
+from gateway.storage.token_use import Spent, add, forget, purge, used
 
 TODAY, BEFORE = "2026-11-30", "2026-11-29"
 

@@ -12,14 +12,14 @@ from agents.model import Completion, ModelRequest, ModelSettings, ModelTimeout, 
 from channels.channel import SendDeferred, SendError, SendFailed, SendLimited, SendRefused, SendUncertain
 from channels.message import InboundMessage
 from gateway import outbox as outbox_module
-from gateway.database import Database
-from gateway.inbox import SCHEMA, Inbox
 from gateway.outbox import Outbox
-from gateway.parts import Parts
 from gateway.shelf import KEPT_SECONDS, InboxShelf
-from gateway.stored_message import Group, State, Stored
-from gateway.trace import Kind
-from gateway.traced_model import TracedModel
+from gateway.storage.database import Database
+from gateway.storage.inbox import SCHEMA, Inbox
+from gateway.storage.parts import Parts
+from gateway.storage.stored_message import Group, State, Stored
+from gateway.tracing.trace import Kind
+from gateway.tracing.traced_model import TracedModel
 from tests.gateway.messages import message
 from tests.gateway.test_outbox import Platform
 

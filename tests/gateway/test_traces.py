@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from agents.model import ChatMessage, ModelRequest, ToolSpec
 from channels.message import InboundMessage
-from gateway import trace_store
-from gateway import traces as recording
-from gateway.sections import TraceSettings
-from gateway.trace import Kind, Outcome, TraceQuery, id_of, outcome_after, trace_id
-from gateway.trace_frames import Asked
-from gateway.traces import Traces
+from gateway.config.sections import TraceSettings
+from gateway.tracing import store
+from gateway.tracing import traces as recording
+from gateway.tracing.frames import Asked
+from gateway.tracing.trace import Kind, Outcome, TraceQuery, id_of, outcome_after, trace_id
+from gateway.tracing.traces import Traces
 from memory.conversation import LaneKey, Role, session_id, user_id
 from memory.summary import Summary
 from memory.window import Drop, Window, WindowMessage
@@ -159,7 +159,7 @@ async def test_pages_are_newest_first_without_gap_or_repeat(bench: Bench) -> Non
 def test_a_list_reads_no_steps() -> None:
     database, read = sqlite3.connect(":memory:"), set[str]()
     database.row_factory = sqlite3.Row
-    database.executescript(trace_store.SCHEMA)
+    database.executescript(store.SCHEMA)
 
     def authorise(action: int, table: str | None, column: str | None, *_: str | None) -> int:
         if action == sqlite3.SQLITE_READ and table == "traces" and column:
@@ -167,7 +167,7 @@ def test_a_list_reads_no_steps() -> None:
         return sqlite3.SQLITE_OK
 
     database.set_authorizer(authorise)
-    trace_store.find(database, TraceQuery(), None, 50)
+    store.find(database, TraceQuery(), None, 50)
     database.close()
     assert "reason" in read
     assert "steps" not in read, "they are most of a row, and a list shows none"

@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import SecretStr
 
-from gateway.database import Database
-from gateway.owed_turns import SCHEMA, OwedTurns
+from gateway.storage.database import Database
+from gateway.storage.owed_turns import SCHEMA, OwedTurns
 from memory import appending, backlog, conversation_file, folder, tail
 from memory.backlog import Backlog, NoShelter, ShelterFailed
 from memory.conversation import ConversationId, Role, Turn

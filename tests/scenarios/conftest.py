@@ -7,9 +7,9 @@ import pytest
 
 from channels.feishu import delivery
 from channels.message import InboundMessage
-from gateway.trace import FACTS, Fact, Kind
-from gateway.trace_frames import Asked
-from gateway.traces import Traces
+from gateway.tracing.frames import Asked
+from gateway.tracing.trace import FACTS, Fact, Kind
+from gateway.tracing.traces import Traces
 from tests.platforms.feishu_server import FakeFeishu
 from tests.platforms.model_server import ModelServer
 from tests.scenarios.gateway import Inside
@@ -45,7 +45,7 @@ def _quick_chats(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def _steps_as_documented(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """No step of any scenario has a fact that `gateway.trace.FACTS` does not name."""
+    """No step of any scenario has a fact that `gateway.tracing.trace.FACTS` does not name."""
     note, unknown = Traces.note, set[tuple[Kind, str]]()
 
     def watched(

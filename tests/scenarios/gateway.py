@@ -28,8 +28,8 @@ import aiohttp
 import yaml
 
 from gateway.app import App
-from gateway.live_settings import LiveSettings
-from gateway.settings import Settings, load_settings
+from gateway.config.live_settings import LiveSettings
+from gateway.config.settings import Settings, load_settings
 from tests.platforms.feishu_server import FakeFeishu, message_event
 from tests.platforms.model_server import ModelServer
 from tests.scenarios import prepared

@@ -112,7 +112,7 @@ def _prepare(changes: str) -> ModuleType | None:
     from channels.feishu import channel as feishu
     from channels.wechat import channel as wechat
     from channels.wecom import channel as wecom
-    from gateway import cli, serving
+    from gateway.command_line import cli, serving
 
     assert all((cli, serving, feishu, dingtalk, wechat, wecom, memory.redis_link))
     OpenAIClient(ModelSettings(api_key=SecretStr("x")))  # imports the rest of what it needs

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gateway import lanes
-from gateway.inbox import Inbox
+from gateway.storage.inbox import Inbox
 from memory.conversation import user_id
 from tests.platforms.feishu_server import FakeFeishu, mention, message_event
 from tests.platforms.model_server import ModelServer

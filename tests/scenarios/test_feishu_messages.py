@@ -303,7 +303,7 @@ async def test_a_message_that_cannot_be_stored_is_not_acknowledged(
 
     event = message_event("你好呀")
     with monkeypatch.context() as patch:
-        patch.setattr("gateway.inbox.Inbox.accept", broken)
+        patch.setattr("gateway.storage.inbox.Inbox.accept", broken)
         status, body, _ = await feishu.post_webhook(gateway.url("/feishu"), event, encrypt_key=ENCRYPT_KEY)
         assert (status, body) == (503, "")
     assert await gateway.deliver(event)

@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from gateway import lanes
-from gateway.inbox import Inbox
+from gateway.storage.inbox import Inbox
 from memory.errors import StoreFull
 from memory.memory import Memory
 from tests.platforms.feishu_server import FakeFeishu, mention

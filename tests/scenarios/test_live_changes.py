@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.live_settings import LiveSettings
+from gateway.config.live_settings import LiveSettings
 from tests.platforms.feishu_server import FakeFeishu
 from tests.platforms.model_server import ModelServer
 from tests.scenarios.gateway import Gateway, Inside, asked

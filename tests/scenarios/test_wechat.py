@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from channels.wechat import passive
-from gateway.texts import DEFAULTS
+from gateway.config.texts import DEFAULTS
 from tests.channels.wechat_stage import Patience
 from tests.platforms.model_server import ModelServer
 from tests.platforms.wechat_platform import (

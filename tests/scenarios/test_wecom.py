@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gateway.texts import Texts
+from gateway.config.texts import Texts
 from memory.conversation import session_id, user_id
 from tests.platforms.model_server import Chunks, ModelServer, delta
 from tests.platforms.wecom_bot import FakeWeComBot

@@ -13,7 +13,7 @@ from gateway.console.api import BadRequest, Query, conversation_of, form_of
 from gateway.console.backend import ConsoleBackend
 from gateway.console.inspector import KNOBS, as_config, change, request_shares, what_if
 from gateway.console.templating import page, wants_fragment
-from gateway.conversation_index import BadCursor, ConversationItem
+from gateway.storage.conversation_index import BadCursor, ConversationItem
 from memory.conversation import CHANNELS, ConversationId, Role, Turn
 from memory.errors import StoreError
 

@@ -5,7 +5,7 @@ from aiohttp import web
 from gateway.console.backend import ConsoleBackend
 from gateway.console.overview import agent_of, agents_failing_first, overview, tallies
 from gateway.console.templating import Clock, page, wants_fragment
-from gateway.trace import TraceQuery
+from gateway.tracing.trace import TraceQuery
 
 _RECENT = 500
 """Of so many messages the figures are."""

@@ -10,8 +10,8 @@ from gateway.console.backend import ConsoleBackend
 from gateway.console.inspector import Share, shares
 from gateway.console.templating import page, wants_fragment
 from gateway.console.timeline import OUTCOMES, timeline
-from gateway.trace import Kind, Outcome, Trace, TraceQuery
-from gateway.trace_request import SentRequest
+from gateway.sent_request import SentRequest
+from gateway.tracing.trace import Kind, Outcome, Trace, TraceQuery
 from memory.conversation import CHANNELS
 from memory.tokens import message_tokens
 

@@ -16,9 +16,9 @@ from agents.agent import AgentSettings
 from agents.model import Completion, ModelRequest, ModelSettings, ModelTimeout
 from agents.registry import Agents
 from channels.message import InboundMessage
-from gateway.classifying import Routing
-from gateway.router import LaneState, Route
-from gateway.settings import load_settings
+from gateway.config.settings import load_settings
+from gateway.route import LaneState, Route
+from gateway.turns.classifying import Routing
 from memory.masking import Masking
 
 CONFIG = Path(__file__).parents[3] / "config"

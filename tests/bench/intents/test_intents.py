@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.router import By
+from gateway.route import By
 from tests.bench.intents.scoring import Labelled, Scripted, accuracy, labelled, outcomes, shipped_agents, wrong_switches
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gateway.problems import ConfigProblems
-from gateway.settings import load_settings
+from gateway.config.problems import ConfigProblems
+from gateway.config.settings import load_settings
 from tests.channels.conformance.conftest import ALL, WEBHOOKS, named
 from tests.channels.conformance.platform import Platform, Webhook
 from tests.platforms.model_server import ModelServer

@@ -1,0 +1,1 @@
+"""``python -m gateway``: one module for each command."""

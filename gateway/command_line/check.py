@@ -1,0 +1,30 @@
+"""`check`: every problem of the config on a line of its own, or that there is none."""
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TextIO
+
+from gateway.config.problems import ConfigProblems
+from gateway.config.settings import load_settings
+
+
+def check(config_dir: Path, environ: Mapping[str, str], out: TextIO, *, online: bool = False) -> int:
+    """Writes what is wrong (or to be remarked) to `out`; returns the exit code, 1 with problems.
+
+    `online`: a config without problems is tried as well: platforms and models are asked.
+    """
+    try:
+        settings = load_settings(config_dir, environ)
+    except ConfigProblems as error:
+        for problem in error.problems:
+            out.write(f"{problem}\n")
+        return 1
+    out.write("配置没有问题\n")
+    for note in settings.notes:
+        out.write(f"提示：{note}\n")
+    if not online:
+        return 0
+    from gateway.command_line.online_check import online_check
+
+    return asyncio.run(online_check(settings, out))

@@ -1,0 +1,1 @@
+"""The config folder → settings: read, checked, explained, taken over again when it changes."""

@@ -1,0 +1,184 @@
+"""The config folder → all settings, or every problem of every file."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from agents.agent import AgentSettings
+from agents.model import ModelSettings
+from channels.channel import EntrySettings
+from gateway.config.cross_checks import Documents, cross_checks, is_keyless, without_repeats
+from gateway.config.entries import read_entries
+from gateway.config.environment import read_dotenv
+from gateway.config.model_reader import read_model
+from gateway.config.notes import dotenv_notes, model_notes, token_note, wide_notes
+from gateway.config.planned_channels import PLANNED
+from gateway.config.problems import ConfigProblems, Problem, shown
+from gateway.config.sections import (
+    AgentDefaults,
+    ClassifySettings,
+    ClusterSettings,
+    ConsoleSettings,
+    ConversationsSettings,
+    GatewayFile,
+    LimitsSettings,
+    LogSettings,
+    LongTermSettings,
+    MemorySettings,
+    RouterSettings,
+    ServerSettings,
+    Settings,
+)
+from gateway.config.stray_files import instead_of, misnamed_agents, stray_notes
+from gateway.config.unavailable import remarks
+from gateway.config.yaml_source import Document, MapNode, parse
+from memory.conversation import AGENT_NAME
+from memory.filters import look_in
+
+__all__ = [
+    "AgentDefaults",
+    "ClassifySettings",
+    "ClusterSettings",
+    "ConsoleSettings",
+    "ConversationsSettings",
+    "LimitsSettings",
+    "Loaded",
+    "LogSettings",
+    "LongTermSettings",
+    "MemorySettings",
+    "RouterSettings",
+    "ServerSettings",
+    "Settings",
+    "load",
+    "load_settings",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """Good settings and the files they were read from."""
+
+    settings: Settings
+    documents: Documents
+
+
+def load_settings(config_dir: Path, environ: Mapping[str, str]) -> Settings:
+    """Reads `gateway.yaml`, `agents/*.yaml` and `.env` of the folder. Raises ConfigProblems with all of them at once."""
+    return load(config_dir, environ).settings
+
+
+def load(config_dir: Path, environ: Mapping[str, str]) -> Loaded:
+    """As `load_settings`, with the files' trees for later checks. Raises ConfigProblems."""
+    dotenv, problems = _dotenv(config_dir / ".env")
+    variables = {**dotenv, **environ}
+    gateway = _document(config_dir / "gateway.yaml", variables)
+    agents = {path.stem: _document(path, variables) for path in agent_files(config_dir)}
+    documents = Documents(gateway, agents)
+    problems += gateway.problems
+    for name, document in agents.items():
+        problems += document.problems
+        if not _is_name(name):
+            problems.append(document.problem((), "文件名只能由小写字母、数字和 - 组成，最多 48 个字符；请改名"))
+    stray = misnamed_agents(config_dir)
+    problems += stray
+    agent_settings, found = _agents(agents)
+    problems += found
+    if not gateway.readable:
+        raise ConfigProblems(problems)
+    look_in(config_dir.resolve().parent)
+    settings, found = _settings(gateway, agent_settings)
+    problems += found
+    checked = cross_checks(settings, documents)
+    if stray or any(not document.readable or not _is_name(name) for name, document in agents.items()):
+        checked = [problem for problem in checked if problem.key != "agent.default"]
+    problems = without_repeats(problems, *checked)
+    if problems:
+        raise ConfigProblems(problems)
+    asked = gateway.asked.union(*(document.asked for document in agents.values()))
+    told = (
+        *remarks(settings),
+        *token_note(settings),
+        *model_notes(settings, gateway, variables),
+        *wide_notes(agents),
+        *stray_notes(config_dir, asked),
+        *dotenv_notes(config_dir / ".env", dotenv, asked, variables),
+    )
+    return Loaded(settings.model_copy(update={"notes": told}), documents)
+
+
+def agent_files(config_dir: Path) -> list[Path]:
+    """The agents' files, by name; what editors leave beside them is none."""
+    return sorted(path for path in (config_dir / "agents").glob("*.yaml") if not path.name.startswith("."))
+
+
+def _is_name(name: str) -> bool:
+    return re.fullmatch(AGENT_NAME, name) is not None
+
+
+def _dotenv(dotenv: Path) -> tuple[Mapping[str, str], list[Problem]]:
+    try:
+        read = read_dotenv(dotenv.read_text(encoding="utf-8-sig"))
+    except FileNotFoundError:
+        return {}, []
+    except (OSError, UnicodeDecodeError) as error:
+        return {}, [_unread(dotenv, error)]
+    problems = [Problem(shown(dotenv), line, "", "应为 NAME=值；请改写，或以 # 开头作注释") for line in read.bad_lines]
+    return read.values, problems
+
+
+def _document(path: Path, variables: Mapping[str, str]) -> Document:
+    try:
+        return parse(path.read_text(encoding="utf-8-sig"), shown(path), variables)
+    except (OSError, UnicodeDecodeError) as error:
+        return Document(shown(path), MapNode(1), (_unread(path, error),), readable=False)
+
+
+def _unread(path: Path, error: OSError | UnicodeDecodeError) -> Problem:
+    if isinstance(error, FileNotFoundError):
+        other = instead_of(path)
+        message = (
+            f"找不到这个文件，却有 {other}；请改名"
+            if other
+            else "找不到这个文件；请从随附的 config/ 复制，或用 --config 指定目录"
+        )
+    elif isinstance(error, IsADirectoryError):
+        message = "是一个目录，不是文件；请移走"
+    elif isinstance(error, UnicodeDecodeError):
+        message = "不是 UTF-8 编码；请另存为 UTF-8"
+    else:
+        message = f"无法读取（{error.strerror or type(error).__name__}）；请检查权限"
+    return Problem(shown(path), 1, "", message)
+
+
+def _agents(documents: Mapping[str, Document]) -> tuple[dict[str, AgentSettings], list[Problem]]:
+    agents: dict[str, AgentSettings] = {}
+    problems: list[Problem] = []
+    for name, document in documents.items():
+        settings, found = read_model(AgentSettings, document) if document.readable else (None, ())
+        problems += found
+        # one that is wrong is there all the same, so that nobody is told that it does not exist
+        agents[name] = settings or AgentSettings(prompt="-")
+    return agents, problems
+
+
+def _settings(document: Document, agents: Mapping[str, AgentSettings]) -> tuple[Settings, list[Problem]]:
+    top, found = read_model(GatewayFile, document, node=document.root.without("channels"), also=("channels",))
+    entries = read_entries(document)
+    file = top or GatewayFile()
+    models = {"main": ModelSettings(), **file.models}
+    stands_in = is_keyless(models["main"]) and not _platforms(entries.channels)
+    if stands_in:
+        models["main"] = models["main"].model_copy(update={"provider": "demo"})
+    settings = Settings(
+        **{**dict(file), "models": models},
+        agents=agents,
+        channels=entries.channels,
+        entry_context=entries.context,
+        demo_stands_in=stands_in,
+    )
+    return settings, [*found, *entries.problems]
+
+
+def _platforms(entries: Mapping[str, EntrySettings]) -> list[str]:
+    return [name for name, entry in entries.items() if entry.enabled and entry.kind not in {"web", *PLANNED}]
