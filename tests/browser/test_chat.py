@@ -10,7 +10,7 @@ from channels.message import Answered, Delta, Failed, InboundMessage, Progress, 
 from gateway.console.application import Console
 from gateway.server import Listener
 from memory.conversation import Role, Turn
-from tests.gateway.fake_backend import FakeBackend, echo
+from tests.gateway.console.fake_backend import FakeBackend, echo
 
 playwright = pytest.importorskip("playwright.async_api", reason="playwright is not installed: no browser tests")
 from playwright.async_api import Browser, BrowserContext, Page, expect  # noqa: E402

@@ -27,7 +27,7 @@ from gateway.config.texts import DEFAULTS
 from gateway.config.unavailable import unavailable
 from gateway.console.application import Console
 from gateway.server import build_public
-from tests.gateway.fake_backend import FakeBackend
+from tests.gateway.console.fake_backend import FakeBackend
 
 ROOT = Path(__file__).parents[2]
 WRITTEN = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "docs/architecture.md", "workspace/README.md")

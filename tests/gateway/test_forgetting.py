@@ -32,12 +32,12 @@ from gateway.turns.summaries import Summaries
 from memory.conversation import LaneKey, Role, Turn
 from memory.errors import StoreError
 from memory.memory import Memory
-from tests.gateway.fake_backend import FakeBackend
+from tests.gateway.console.fake_backend import FakeBackend
+from tests.gateway.console.test_console import RIGHT, Clock, Running
 from tests.gateway.messages import message
-from tests.gateway.test_console import RIGHT, Clock, Running
-from tests.gateway.test_summaries import Bench as SummaryBench
-from tests.gateway.test_traces import Bench as TraceBench
-from tests.gateway.test_traces import asked
+from tests.gateway.tracing.test_traces import Bench as TraceBench
+from tests.gateway.tracing.test_traces import asked
+from tests.gateway.turns.test_summaries import Bench as SummaryBench
 from tests.memory.pool import CONVERSATION
 from tests.waiting import until
 

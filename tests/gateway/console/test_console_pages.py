@@ -37,10 +37,10 @@ from gateway.window_view import Inspection
 from memory.conversation import ConversationId, Role, ToolCall, Turn
 from memory.summary import Summary
 from memory.window import Drop, Window, WindowMessage, WindowSettings
-from tests.gateway.fake_backend import FakeBackend
-from tests.gateway.test_console import RIGHT, Clock, Running, routes
+from tests.gateway.console.fake_backend import FakeBackend
+from tests.gateway.console.test_console import RIGHT, Clock, Running, routes
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 CONSOLE = ROOT / "gateway" / "console"
 ID = ConversationId.parse("uu3r7qbo6l6i3:web:b759cea3338c:0:general-agent")
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(1)>'\"><svg onload=alert(1)>{{ 7*7 }}\ud800\u2028&lt;"

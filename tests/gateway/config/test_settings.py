@@ -21,7 +21,7 @@ from gateway.config.texts import DEFAULTS, Texts, placeholders
 from gateway.config.yaml_source import MapNode, TextNode, parse
 from memory.settings import SettingsModel
 
-SHIPPED = Path(__file__).parent.parent.parent / "config"
+SHIPPED = Path(__file__).parents[3] / "config"
 AGENT = "prompt: 你是助手\n"
 
 Write = Callable[..., Path]

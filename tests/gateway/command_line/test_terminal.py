@@ -26,7 +26,7 @@ from gateway.command_line.terminal_text import printable
 from memory.memory import Memory
 from tests.memory.pool import AT, CONVERSATION, user
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 NASTY = "甲\x1b[2J\x1b]0;t\x07乙\u202e丙\x9b31m\x7f\r丁\ud800"
 
 

@@ -21,13 +21,13 @@ from gateway.console.guard import HEADERS, OPEN
 from gateway.server import Listener
 from gateway.storage.conversation_index import ConversationItem
 from memory.conversation import ConversationId, Role, ToolCall, Turn
-from tests.gateway.fake_backend import FakeBackend
+from tests.gateway.console.fake_backend import FakeBackend
 from tests.waiting import until
 
 TOKEN = "a-token-for-tests"
 RIGHT = {"Authorization": f"Bearer {TOKEN}"}
 ID = ConversationId.parse("uu3r7qbo6l6i3:web:b759cea3338c:0:general-agent")
-STATIC = Path(__file__).parents[2] / "gateway/console/static"
+STATIC = Path(__file__).parents[3] / "gateway/console/static"
 XSS = [
     "<script>alert(1)</script>",
     "<img src=x onerror=alert(1)>",

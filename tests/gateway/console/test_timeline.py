@@ -21,7 +21,7 @@ from gateway.storage.stored_message import State
 from gateway.tracing.trace import FACTS, Kind, Outcome, Step, Trace
 from memory.errors import StoreError
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 CHINESE = re.compile("[一-鿿]")
 RAISED = re.compile(
     r"(Model\w+|NoPlace|ContextTooLong|OddAnswer|BlankAnswer|FilterFailed"
