@@ -29,9 +29,8 @@ from gateway.server import Listener, build_public
 from gateway.shelf import InboxShelf
 from gateway.snapshot import Snapshots
 from gateway.status import Parts
-from gateway.storage import conversation_index, inbox, owed_turns
 from gateway.storage.conversation_index import ConversationIndex
-from gateway.storage.database import Database
+from gateway.storage.gateway_db import gateway_db
 from gateway.storage.inbox import Inbox
 from gateway.storage.owed_turns import OwedTurns
 from gateway.storage.parts import Parts as AnswerParts
@@ -76,8 +75,7 @@ class App:
         self._console: Console | None = None
         self._lock = WorkspaceLock(workspace)
         self._workspace = workspace
-        schema = inbox.SCHEMA + conversation_index.SCHEMA + owed_turns.SCHEMA
-        self._database = Database(workspace / "gateway.db", schema)
+        self._database = gateway_db(workspace)
         self._inbox = Inbox(self._database)
         parts = AnswerParts(self._database)
         self._memory = Memory(

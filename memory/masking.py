@@ -90,11 +90,6 @@ class Masking:
             text = masked
 
 
-def strictest(*maskings: Masking) -> Masking:
-    """All the rules and filters of several: for what sees a text before it is known which agent will."""
-    return Masking(name for masking in maskings for name in masking.names)
-
-
 def _starred(number: str, head: int, tail: int) -> str:
     """Stars all of a number's digits but the first `head` and the last `tail`; gaps stay."""
     places = [at for at, char in enumerate(number) if char.translate(_PLAIN)]

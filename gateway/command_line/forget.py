@@ -6,15 +6,12 @@ import sys
 import time
 from pathlib import Path
 
-import aiohttp
-
-from gateway.command_line.running import refused, running_console
+from gateway.command_line.running import NotDone, ask_running
 from gateway.config.live_settings import LiveSettings
 from gateway.forgetting import Records
 from gateway.removed import Removed
-from gateway.storage import conversation_index, inbox, owed_turns
 from gateway.storage.conversation_index import ConversationIndex
-from gateway.storage.database import Database
+from gateway.storage.gateway_db import gateway_db
 from gateway.storage.inbox import Inbox
 from gateway.storage.owed_turns import OwedTurns
 from gateway.tracing.traces import TRACES, Traces
@@ -49,8 +46,7 @@ async def forget(live: LiveSettings, workspace: Path, user: str) -> int:
 async def _directly(live: LiveSettings, workspace: Path, user: str) -> Removed:
     """Raises StoreError, sqlite3.Error, OSError."""
     settings = live.current.memory
-    schema = inbox.SCHEMA + conversation_index.SCHEMA + owed_turns.SCHEMA
-    database = Database(workspace / "gateway.db", schema)
+    database = gateway_db(workspace)
     shelter = OwedTurns(database)
     memory = Memory(workspace, durability=settings.durability, redis=settings.redis, shelter=shelter)
     traces = Traces(workspace / TRACES, settings=lambda: live.current.trace, mask=str, clock=time.time)
@@ -71,18 +67,12 @@ async def _directly(live: LiveSettings, workspace: Path, user: str) -> Removed:
 
 
 async def _through_gateway(live: LiveSettings, workspace: Path, user: str) -> int:
-    console = await running_console(live, workspace)
-    url, timeout = console.url("/api/forget"), aiohttp.ClientTimeout(total=_SECONDS)
     try:
-        async with console.session() as session, session.post(url, json={"user": user}, timeout=timeout) as response:
-            if response.status == 200:
-                answer = await response.json()
-                return _told(user, str(answer["removed"]), bool(answer["found"]))
-            problem = await refused(response)
-    except (aiohttp.ClientError, TimeoutError):
-        problem = f"工作目录正被另一个网关使用，而它的控制台 {url} 无法访问；请打开 console，或先停止网关"
-    print(problem, file=sys.stderr)
-    return 2
+        answer = await ask_running(live, workspace, "/api/forget", {"user": user}, seconds=_SECONDS)
+    except NotDone as problem:
+        print(problem, file=sys.stderr)
+        return 2
+    return _told(user, str(answer["removed"]), bool(answer["found"]))
 
 
 def _told(user: str, removed: str, found: bool) -> int:

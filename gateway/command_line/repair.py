@@ -5,15 +5,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import aiohttp
-
 from gateway import logs
-from gateway.command_line.running import refused, running_console
+from gateway.command_line.running import NotDone, ask_running
 from gateway.command_line.terminal_text import printable
 from gateway.config.live_settings import LiveSettings
 from gateway.config.sections import LogSettings
-from gateway.storage import conversation_index, inbox, owed_turns
-from gateway.storage.database import Database
+from gateway.storage.gateway_db import gateway_db
 from gateway.storage.owed_turns import OwedTurns
 from gateway.workspace_lock import WorkspaceBusy, WorkspaceLock
 from memory.conversation import ConversationId, InvalidId
@@ -52,8 +49,7 @@ async def repair(live: LiveSettings, workspace: Path, names: Sequence[str]) -> i
 
 async def _directly(live: LiveSettings, workspace: Path, conversations: Sequence[ConversationId]) -> list[Mended]:
     """Raises StoreError, sqlite3.Error, OSError."""
-    schema = inbox.SCHEMA + conversation_index.SCHEMA + owed_turns.SCHEMA
-    database = Database(workspace / "gateway.db", schema)
+    database = gateway_db(workspace)
     memory = Memory(workspace, durability=live.current.memory.durability, shelter=OwedTurns(database))
     try:
         await asyncio.to_thread(database.open)
@@ -65,17 +61,11 @@ async def _directly(live: LiveSettings, workspace: Path, conversations: Sequence
 
 
 async def _through_gateway(live: LiveSettings, workspace: Path, names: Sequence[str]) -> int:
-    console = await running_console(live, workspace)
-    url, timeout = console.url("/api/repair"), aiohttp.ClientTimeout(total=_SECONDS)
     body = {"conversations": list(names)}
     try:
-        async with console.session() as session, session.post(url, json=body, timeout=timeout) as response:
-            if response.status == 200:
-                answer = await response.json()
-                print(printable("\n".join(answer["lines"])))
-                return int(answer["lost"])
-            problem = await refused(response)
-    except (aiohttp.ClientError, TimeoutError):
-        problem = f"工作目录正被另一个网关使用，而它的控制台 {url} 无法访问；请打开 console，或先停止网关"
-    print(problem, file=sys.stderr)
-    return 2
+        answer = await ask_running(live, workspace, "/api/repair", body, seconds=_SECONDS)
+    except NotDone as problem:
+        print(problem, file=sys.stderr)
+        return 2
+    print(printable("\n".join(answer["lines"])))
+    return int(answer["lost"])

@@ -1,8 +1,10 @@
 """The gateway that runs on this workspace, as other commands reach it: through its console."""
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 
@@ -10,6 +12,10 @@ from gateway.command_line.terminal_text import printable
 from gateway.config.live_settings import LiveSettings
 
 _LONGEST = 300
+
+
+class NotDone(Exception):
+    """The running gateway did not do what it was asked; the message (Chinese) says why, and the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,3 +57,21 @@ async def refused(response: aiohttp.ClientResponse) -> str:
     except (aiohttp.ClientError, ValueError, KeyError, TypeError):
         said = "请检查 console 的地址与网关的日志"
     return f"正在运行的网关没有接受（HTTP {response.status}）：{printable(' '.join(said.split()))[:_LONGEST]}"
+
+
+async def ask_running(
+    live: LiveSettings, workspace: Path, path: str, body: Mapping[str, object], *, seconds: float
+) -> Mapping[str, Any]:
+    """What the running gateway answers to a POST of `body`, within `seconds`. Raises NotDone."""
+    console = await running_console(live, workspace)
+    url, timeout = console.url(path), aiohttp.ClientTimeout(total=seconds)
+    try:
+        async with console.session() as session, session.post(url, json=body, timeout=timeout) as response:
+            if response.status != 200:
+                raise NotDone(await refused(response))
+            answer: Mapping[str, Any] = await response.json()
+            return answer
+    except (aiohttp.ClientError, TimeoutError):
+        raise NotDone(
+            f"工作目录正被另一个网关使用，而它的控制台 {url} 无法访问；请打开 console，或先停止网关"
+        ) from None

@@ -11,7 +11,7 @@ from types import ModuleType
 import pytest
 
 from memory.filters import AT_ONCE, Filter, FilterFailed, is_named_so, load_filter, look_in
-from memory.masking import Masking, strictest
+from memory.masking import Masking
 from tests.waiting import until
 
 
@@ -55,15 +55,6 @@ async def test_filters_see_masked_text_in_their_order_and_what_they_give_is_mask
     assert masking.names == ("phone", *names)
     assert await masking.apply("13912345678") == "139****5678 138****5678\ufffd"
     assert seen == ["139****5678", "139****5678 138****5678"]
-
-
-def test_the_strictest_has_everything_once(module: ModuleType) -> None:
-    name = named(module, str)
-    assert strictest(Masking(["phone"]), Masking([name, "id-card"]), Masking([name])).names == (
-        "id-card",
-        "phone",
-        name,
-    )
 
 
 async def test_an_error_is_told_without_the_text(module: ModuleType) -> None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from memory.masking import RULES, Masking, MaskingRules, strictest
+from memory.masking import RULES, Masking, MaskingRules
 
 ALL = Masking(RULES)
 
@@ -85,11 +85,6 @@ def test_only_the_rules_that_are_named() -> None:
     assert Masking([]).mask(text) == text
     assert Masking(["phone"]).mask(text) == "138****5678 110101199003078515 4111111111111111"
     assert Masking(["bank-card", "id-card"]).mask(text) == "13812345678 110*************15 4111********1111"
-
-
-def test_strictest_is_the_union() -> None:
-    assert strictest(Masking(["phone"]), Masking([]), Masking(["phone", "id-card"])).rules == ("id-card", "phone")
-    assert strictest().rules == ()
 
 
 def test_rule_names_are_checked() -> None:

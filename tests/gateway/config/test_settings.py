@@ -178,13 +178,15 @@ def test_context_masking_and_model_of_an_agent(write: Write) -> None:
         "channels: {feishu: {context: {window: {max-messages: 4}}}}\n",
         a=AGENT + "model: small\nmasking: [id-card]\ncontext: {policy: short}\n",
         b=AGENT,
+        c=AGENT + "masking: [string:capwords, phone, id-card]\n",
+        d=AGENT + "masking: [string:capwords]\n",
     )
     got = load_settings(folder, {})
     caps = [got.context_for(*names).window.max_messages for names in (("a", "web"), ("b", "web"), ("a", "feishu"))]
     assert caps == [6, 30, 4]
     assert (got.model_for("a"), got.model_for("b"), got.model_name("summary")) == ("small", "main", "main")
     assert (got.masking_for("a"), got.masking_for("b")) == (("id-card",), ("phone",))
-    assert got.strictest_masking == ("id-card", "phone")
+    assert got.strictest_masking == ("id-card", "phone", "string:capwords")
 
 
 def test_aliases_and_merge_keys_of_yaml(write: Write) -> None:
