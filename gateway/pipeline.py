@@ -1,4 +1,8 @@
-"""The life of a message after the intake: refused, run as a command, or answered."""
+"""The life of a message in its middle: refused, run as a command, or answered.
+
+Before it the intake stores the message and puts it into its lane; the lane hands it over here when its turn comes. An
+answer is made in `gateway.turns`. After it the replies record the answer, and the outbox sends it.
+"""
 
 import logging
 import random
