@@ -1,13 +1,16 @@
-"""What every test has: no blocking call on the event loop goes unseen."""
+"""What every test has: no blocking call on the event loop goes unseen. And what many ask for."""
 
 import logging
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 from blockbuster import BlockBuster, blockbuster_ctx
 from hypothesis import HealthCheck, settings
+
+from tests.platforms.feishu_server import FakeFeishu
+from tests.platforms.model_server import ModelServer
 
 # Forty examples a property in every run; HYPOTHESIS_FACTOR=10 looks ten times as hard.
 # That the machine is busy is no fault of the test's.
@@ -41,6 +44,20 @@ def logging_as_before() -> Iterator[None]:
     ours.setLevel(level)
     root.setLevel(root_level)
     root.handlers[:] = handlers
+
+
+@pytest.fixture
+async def model() -> AsyncIterator[ModelServer]:
+    """The model's server."""
+    async with ModelServer() as server:
+        yield server
+
+
+@pytest.fixture
+async def feishu() -> AsyncIterator[FakeFeishu]:
+    """The Feishu platform."""
+    async with FakeFeishu() as platform:
+        yield platform
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

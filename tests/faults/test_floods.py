@@ -32,18 +32,6 @@ ACK_P99 = 1.0
 MOST_MIB = 120
 
 
-@pytest.fixture
-async def model() -> AsyncIterator[ModelServer]:
-    async with ModelServer() as server:
-        yield server
-
-
-@pytest.fixture
-async def feishu() -> AsyncIterator[FakeFeishu]:
-    async with FakeFeishu() as platform:
-        yield platform
-
-
 @pytest.fixture(autouse=True)
 def _quick_chats(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the platform lets through in one chat is no part of this."""

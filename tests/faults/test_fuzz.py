@@ -284,13 +284,6 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[InboundMessage]:
     return found
 
 
-@pytest.fixture
-async def model() -> AsyncIterator[ModelServer]:
-    """Named in the config, asked by nobody."""
-    async with ModelServer() as server:
-        yield server
-
-
 def errors(caplog: pytest.LogCaptureFixture) -> list[str]:
     """Lines that speak of an exception nobody thought of."""
     return [

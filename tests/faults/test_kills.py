@@ -9,11 +9,8 @@ import multiprocessing
 import os
 import random
 import time
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from memory.conversation import ConversationId
 from tests.faults.appending_loop import append_until_killed
@@ -25,18 +22,6 @@ from tests.waiting import until
 
 ROUNDS = int(os.environ.get("ROUNDS", "30"))
 SEED = int(os.environ.get("SEED", "0")) or random.SystemRandom().randrange(1, 10**6)
-
-
-@pytest.fixture
-async def model() -> AsyncIterator[ModelServer]:
-    async with ModelServer() as server:
-        yield server
-
-
-@pytest.fixture
-async def feishu() -> AsyncIterator[FakeFeishu]:
-    async with FakeFeishu() as platform:
-        yield platform
 
 
 async def test_a_kill_between_two_parts_of_an_answer(tmp_path: Path, model: ModelServer, feishu: FakeFeishu) -> None:

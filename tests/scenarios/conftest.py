@@ -16,20 +16,6 @@ from tests.scenarios.gateway import Inside
 
 
 @pytest.fixture
-async def model() -> AsyncIterator[ModelServer]:
-    """The model's server."""
-    async with ModelServer() as server:
-        yield server
-
-
-@pytest.fixture
-async def feishu() -> AsyncIterator[FakeFeishu]:
-    """The Feishu platform."""
-    async with FakeFeishu() as platform:
-        yield platform
-
-
-@pytest.fixture
 async def gateway(tmp_path: Path, model: ModelServer, feishu: FakeFeishu) -> AsyncIterator[Inside]:
     """A gateway in this process with the web chat and Feishu by webhook."""
     async with Inside(tmp_path, model, feishu=feishu) as running:

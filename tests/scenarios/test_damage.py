@@ -2,7 +2,6 @@
 
 import asyncio
 import shutil
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -11,12 +10,6 @@ from tests.platforms.model_server import ModelServer
 from tests.scenarios.conversation_files import checked, said
 from tests.scenarios.gateway import Inside, Process
 from tests.waiting import until, until_told
-
-
-@pytest.fixture
-async def model() -> AsyncIterator[ModelServer]:
-    async with ModelServer() as server:
-        yield server
 
 
 async def memory_state(gateway: Inside | Process) -> dict[str, object]:

@@ -30,13 +30,6 @@ def named(kind: type[Platform]) -> str:
 
 
 @pytest.fixture
-async def model() -> AsyncIterator[ModelServer]:
-    """The model's server."""
-    async with ModelServer() as server:
-        yield server
-
-
-@pytest.fixture
 def opened(
     tmp_path: Path, model: ModelServer, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., AbstractAsyncContextManager[tuple[Platform, Inside]]]:

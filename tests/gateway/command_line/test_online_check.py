@@ -76,12 +76,6 @@ async def feishu() -> AsyncIterator[FakeFeishu]:
         yield server
 
 
-@pytest.fixture
-async def model() -> AsyncIterator[ModelServer]:
-    async with ModelServer() as server:
-        yield server
-
-
 def write(config: Path, model: ModelServer | None, channels: Mapping[str, Any], **over: Any) -> None:
     main = {"provider": "demo"}
     if model is not None:
