@@ -15,13 +15,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from memory.conversation import ConversationId, Role, Turn
-from memory.conversation_file import FOLDER, OpenFile, path_of, work_on, write_once
-from memory.errors import typed_errors
+from memory.conversation_file import FOLDER, OpenFile, path_of, steps_on, work_on, write_once
+from memory.errors import StoreBusy, typed_errors
 from memory.folder import open_file, opened_folder
 from memory.mended import Mended, Outcome
 from memory.recent import Recent, Stamp, stamp_of
 from memory.repair import KNOWN_IDS, adopted, as_bytes, clean, examine, inspect
 from memory.restoring import adopt, changed_at, cut_back, replace_with
+from memory.steps import Steps, at_once
 from memory.tail import read_range, whole
 
 log = logging.getLogger("sanqiao.memory")
@@ -61,22 +62,26 @@ class Appender:
         self._states: OrderedDict[ConversationId, _State] = OrderedDict()
         self._guard = threading.Lock()
 
-    def append(self, conversation: ConversationId, turns: Sequence[Turn], *, wait: bool = True) -> list[Turn]:
+    def append(self, conversation: ConversationId, turns: Sequence[Turn]) -> list[Turn]:
+        """As `appending`, from its begin to its end."""
+        return at_once(self.appending(conversation, turns))
+
+    def appending(self, conversation: ConversationId, turns: Sequence[Turn], *, wait: bool = True) -> Steps[list[Turn]]:
         """Appends in one write; returns the turns written, with ordinal and epoch.
 
         Raises StoreError; then the file is as it was. Without `wait` it is StoreBusy at once where another process has
-        the file.
+        the file, or a person has changed it and it is to be adopted first.
         """
         with typed_errors(path_of(conversation)):
-            written = self._append_to_known(conversation, turns)
+            written = yield from self._append_to_known(conversation, turns)
         if written is not None:
             return written
 
-        def work(file: OpenFile) -> list[Turn] | None:
-            state = self._state(file)
-            return None if state is None else self._append(file, state, turns)
+        def work(file: OpenFile) -> Steps[list[Turn] | None]:
+            state = self._state(file, wait=wait)
+            return None if state is None else (yield from self._append(file, state, turns))
 
-        return work_on(self._workspace, FOLDER, conversation, work, wait=wait)
+        return (yield from steps_on(self._workspace, FOLDER, conversation, work, wait=wait))
 
     def sync(self, conversation: ConversationId) -> None:
         """Puts what was appended on the disk. Raises StoreError; a file that is gone needs nothing."""
@@ -140,7 +145,7 @@ class Appender:
             for conversation in [each for each in self._states if each.lane.user == user]:
                 del self._states[conversation]
 
-    def _append_to_known(self, conversation: ConversationId, turns: Sequence[Turn]) -> list[Turn] | None:
+    def _append_to_known(self, conversation: ConversationId, turns: Sequence[Turn]) -> Steps[list[Turn] | None]:
         """As `append`, for the file that was appended to before and that nobody touched since; None for any other.
 
         By its inode it is the file that was opened without following any link, so its path is opened in one step: each
@@ -164,7 +169,7 @@ class Appender:
                 return []
             data = as_bytes(fresh)
             try:
-                write_once(fd, data, state.stamp[1], sync=self._sync)
+                yield from write_once(fd, data, state.stamp[1], sync=self._sync)
             except OSError:
                 self._forget(conversation)
                 raise
@@ -178,21 +183,18 @@ class Appender:
         finally:
             os.close(fd)
 
-    def _append(self, file: OpenFile, state: _State, turns: Sequence[Turn]) -> list[Turn]:
+    def _append(self, file: OpenFile, state: _State, turns: Sequence[Turn]) -> Steps[list[Turn]]:
         fresh = numbered(turns, state.n, state.epoch, state.ids)
         if not fresh:
             return []
         data = as_bytes(fresh)
-        self._write(file, data)
-        self._remember(file.conversation, file.stamp, state, fresh, len(data))
-        return fresh
-
-    def _write(self, file: OpenFile, data: bytes) -> None:
         try:
-            file.append(data, sync=self._sync)
+            yield from file.append(data, sync=self._sync)
         except OSError:
             self._forget(file.conversation)
             raise
+        self._remember(file.conversation, file.stamp, state, fresh, len(data))
+        return fresh
 
     # ---- what is known of a file's end
 
@@ -220,8 +222,11 @@ class Appender:
             self._states.pop(conversation, None)
         self._recent.drop(conversation)
 
-    def _state(self, file: OpenFile) -> _State | None:
-        """What is at the end of the file, from memory or by reading it; None if it was replaced by a mended one."""
+    def _state(self, file: OpenFile, *, wait: bool) -> _State | None:
+        """What is at the end of the file, from memory or by reading it; None if it was replaced by a mended one.
+
+        Mending a large one takes time: without `wait` StoreBusy is raised instead.
+        """
         stamp = file.stamp
         with self._guard:
             known = self._states.get(file.conversation)
@@ -234,6 +239,8 @@ class Appender:
             return self._keep_state(file.conversation, _State(stamp, -1, 0, ()))
         ending = inspect(file.fd, size)
         if ending.edited or not ending.readable:
+            if not wait:
+                raise StoreBusy(f"{path_of(file.conversation)} 要先整理")
             adopt(self._workspace, file, size)
             return None
         if ending.torn:

@@ -21,6 +21,7 @@ from memory.folder import kept_aside, open_file, opened_folder, replaced
 from memory.mended import Mended, Outcome
 from memory.recent import Stamp, stamp_of
 from memory.sanitise import storable
+from memory.steps import at_once
 from memory.summary import Summary, reaching
 from memory.tail import MAX_BYTES, MAX_ITEMS, Chunks, NotKept, is_remark, read_range, sound_size
 from memory.yamlform import read_sealed, scalar, sealed, sealed_item, split
@@ -267,7 +268,7 @@ class SummaryArchive:
                 file.remove()
             return False
         lacks_feed = self._mend(file)
-        file.append(b"\n" + data if lacks_feed else data, sync=self._sync)
+        at_once(file.append(b"\n" + data if lacks_feed else data, sync=self._sync))
         return True
 
     def _mend(self, file: OpenFile) -> bool:

@@ -6,8 +6,9 @@ import fcntl
 import os
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -15,6 +16,7 @@ from memory.conversation import ConversationId
 from memory.errors import StoreBusy, typed_errors
 from memory.folder import open_file, opened_folder
 from memory.recent import Stamp, stamp_of
+from memory.steps import Steps, at_once
 
 T = TypeVar("T")
 
@@ -32,12 +34,16 @@ def path_of(conversation: ConversationId, folder: str = FOLDER) -> str:
 
 @dataclass(frozen=True, slots=True)
 class OpenFile:
-    """A file named after a conversation, open and locked, with its folder; `created` a moment ago, and still empty."""
+    """A file named after a conversation, open and locked, with its folder; `created` a moment ago, and still empty.
+
+    `unsynced` are folders that were made for it and are not on the disk yet.
+    """
 
     conversation: ConversationId
     folder: int
     fd: int
     created: bool
+    unsynced: Sequence[int] = ()
 
     @property
     def stamp(self) -> Stamp:
@@ -52,30 +58,34 @@ class OpenFile:
         mine = os.fstat(self.fd)
         return (found.st_dev, found.st_ino) == (mine.st_dev, mine.st_ino)
 
-    def append(self, data: bytes, *, sync: bool) -> None:
+    def append(self, data: bytes, *, sync: bool) -> Steps[None]:
         """One write; after a short one or an error the file is cut back to what it was. Raises OSError."""
         size = os.fstat(self.fd).st_size
         try:
-            write_once(self.fd, data, size, sync=sync)
-            if sync and size == 0:
-                os.fsync(self.folder)
+            yield from write_once(self.fd, data, size, sync=sync)
+            if self.unsynced or (sync and size == 0):
+                yield self._sync_folders
         except OSError:
             if size == 0:
                 self.remove()
             raise
+
+    def _sync_folders(self) -> None:
+        for folder in (self.folder, *self.unsynced):
+            os.fsync(folder)
 
     def remove(self) -> None:
         """Takes the file out of its folder."""
         os.unlink(self.conversation.file_name, dir_fd=self.folder)
 
 
-def write_once(fd: int, data: bytes, size: int, *, sync: bool) -> None:
+def write_once(fd: int, data: bytes, size: int, *, sync: bool) -> Steps[None]:
     """One write behind the `size` bytes there are; after a short one or an error the file is cut back to them."""
     try:
         if os.write(fd, data) != len(data):
             raise OSError(errno.ENOSPC, "short write")
         if sync:
-            os.fdatasync(fd)
+            yield partial(os.fdatasync, fd)
     except OSError:
         os.ftruncate(fd, size)
         raise
@@ -101,7 +111,8 @@ def opened_to_append(
 
     `deadline` is monotonic, in seconds. Raises StoreBusy, OSError.
     """
-    with opened_folder(workspace, below, conversation.lane.user, create=True) as folder:
+    unsynced: list[int] = []
+    with opened_folder(workspace, below, conversation.lane.user, create=True, unsynced=unsynced) as folder:
         flags, name = os.O_RDWR | os.O_APPEND, conversation.file_name
         created = False
         try:
@@ -112,30 +123,40 @@ def opened_to_append(
         try:
             _lock(fd, path_of(conversation, below), deadline)
             empty = os.fstat(fd).st_size == 0  # if not, another writer came between
-            file = OpenFile(conversation, folder, fd, created and empty)
+            file = OpenFile(conversation, folder, fd, created and empty, unsynced)
             yield file if file.current() else None
         finally:
             os.close(fd)
 
 
-def work_on(
+def work_on(workspace: Path, below: str, conversation: ConversationId, work: Callable[[OpenFile], T | None]) -> T:
+    """What `work` makes of the file; with the file that is there by then, where it was replaced or `work` gives None.
+
+    Raises StoreError.
+    """
+
+    def in_steps(file: OpenFile) -> Steps[T | None]:
+        yield from ()
+        return work(file)
+
+    return at_once(steps_on(workspace, below, conversation, in_steps))
+
+
+def steps_on(
     workspace: Path,
     below: str,
     conversation: ConversationId,
-    work: Callable[[OpenFile], T | None],
+    work: Callable[[OpenFile], Steps[T | None]],
     *,
     wait: bool = True,
-) -> T:
-    """What `work` makes of the file; with the file that is there by then, where it was replaced or `work` gives None.
-
-    Raises StoreError; without `wait` it is StoreBusy at once where another process has the file.
-    """
+) -> Steps[T]:
+    """As `work_on`, for work in steps; without `wait` it is StoreBusy at once where another process has the file."""
     subject = path_of(conversation, below)
     deadline = time.monotonic() + (LOCK_WAIT if wait else 0)
     with typed_errors(subject):
         for _ in range(TRIES):
             with opened_to_append(workspace, below, conversation, deadline) as file:
-                done = None if file is None else work(file)
+                done = None if file is None else (yield from work(file))
             if done is not None:
                 return done
     raise StoreBusy(f"{subject} 不断被替换；请检查是否有别的程序在改写它")

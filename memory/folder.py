@@ -16,25 +16,28 @@ _FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 @contextlib.contextmanager
-def opened_folder(workspace: Path, *names: str, create: bool = False) -> Iterator[int]:
+def opened_folder(
+    workspace: Path, *names: str, create: bool = False, unsynced: list[int] | None = None
+) -> Iterator[int]:
     """A descriptor of ``workspace/names…``; missing folders are made (0700) with `create`, and made durable.
 
-    Raises OSError: FileNotFoundError, NotADirectoryError for anything but a folder (a link too).
+    With a list `unsynced` that is left to the caller: it gets the descriptors to be synced, open until the end. Raises OSError: FileNotFoundError, NotADirectoryError for anything but a folder (a link too).
     """
     if create and not workspace.is_dir():
         workspace.mkdir(mode=0o700, parents=True, exist_ok=True)
     fd = os.open(workspace, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         for name in names:
-            inner = _inner(fd, name, create=create)
+            inner = _inner(fd, name, create=create, unsynced=unsynced)
             os.close(fd)
             fd = inner
         yield fd
     finally:
-        os.close(fd)
+        for each in (fd, *(unsynced or ())):
+            os.close(each)
 
 
-def _inner(fd: int, name: str, *, create: bool) -> int:
+def _inner(fd: int, name: str, *, create: bool, unsynced: list[int] | None) -> int:
     if name in ("", ".", "..") or "/" in name:
         raise NotADirectoryError(f"no folder name: {name!r}")
     try:
@@ -44,7 +47,10 @@ def _inner(fd: int, name: str, *, create: bool) -> int:
             raise
     with contextlib.suppress(FileExistsError):
         os.mkdir(name, 0o700, dir_fd=fd)
-        os.fsync(fd)
+        if unsynced is None:
+            os.fsync(fd)
+        else:
+            unsynced.append(os.dup(fd))
     return os.open(name, _FOLDER, dir_fd=fd)
 
 

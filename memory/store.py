@@ -18,8 +18,9 @@ from memory.errors import StoreBusy, StoreClosed, StoreError, typed_errors
 from memory.folder import open_file, opened_folder
 from memory.generations import Forgotten, Generations, Held
 from memory.recent import Kept, Recent, RecentTail, stamp_of
+from memory.steps import Steps, at_once
 from memory.tail import Backwards, Tail, read_range, whole
-from memory.workers import Workers
+from memory.workers import Together, Workers
 
 log = logging.getLogger("sanqiao.memory")
 
@@ -65,6 +66,7 @@ class ConversationStore:
         self.generations = generations or Generations()
         self._workers = Workers(threads, "conversation-files")
         self._long = Workers(LONG, "conversation-files-long")
+        self._appends = Together("conversation-appends")
         self._appending: set[asyncio.Task[list[Turn]]] = set()
         self._locks: weakref.WeakValueDictionary[ConversationId, asyncio.Lock] = weakref.WeakValueDictionary()
         self._unsynced: set[ConversationId] = set()
@@ -123,13 +125,15 @@ class ConversationStore:
             self._syncing = asyncio.create_task(self._sync_soon())
         return written
 
-    async def _append_in_turn(self, conversation: ConversationId, append: Callable[..., list[Turn]]) -> list[Turn]:
+    async def _append_in_turn(
+        self, conversation: ConversationId, append: Callable[..., Steps[list[Turn]]]
+    ) -> list[Turn]:
         lock = self._locks.setdefault(conversation, asyncio.Lock())
         async with lock:
             try:
-                return await self._workers.run(partial(append, wait=False))
-            except (Held, StoreBusy):  # somebody else has the folder or the file
-                return await self._long.run(partial(append, wait=True))
+                return await self._appends.run_steps(partial(append, wait=False))
+            except (Held, StoreBusy):  # somebody else has the folder or the file, or it takes long
+                return await self._long.run(lambda: at_once(append(wait=True)))
 
     def _append(
         self,
@@ -139,12 +143,12 @@ class ConversationStore:
         behind: Callable[[], None] | None,
         *,
         wait: bool,
-    ) -> list[Turn]:
+    ) -> Steps[list[Turn]]:
         speakers = {turn.user for turn in turns if turn.user}
         with self.generations.writing(generation, conversation.lane.user, *speakers, wait=wait):
             if self.generations.struck(conversation, turns):
                 raise Forgotten("这一轮已应要求删除，不再写入")
-            written = self.appender.append(conversation, turns, wait=wait)
+            written = yield from self.appender.appending(conversation, turns, wait=wait)
         if written and self._durability == "batch":
             self._unsynced.add(conversation)
         if behind is not None:
@@ -172,6 +176,7 @@ class ConversationStore:
             await self._syncing
         if self._appending:
             await asyncio.wait(self._appending)
+        await asyncio.to_thread(self._appends.join)
         await asyncio.to_thread(self._workers.join)
         await asyncio.to_thread(self._long.join)
         await asyncio.to_thread(self._sync_all)

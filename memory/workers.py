@@ -7,11 +7,20 @@ import asyncio
 import contextlib
 import queue
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeVar
 
+from memory.steps import Step, Steps, failure_of
+
 _Result = TypeVar("_Result")
+_MOST_TOGETHER = 64
+_HANDS = 4
+_HANGS = 0.25
+"""Seconds after which a thread that has not come back counts as one that hangs."""
+_MOST_SERVING = 8
 
 
 class _Job(NamedTuple):
@@ -38,13 +47,8 @@ class Workers:
 
     async def run(self, work: Callable[[], _Result]) -> _Result:
         """Runs `work` in a thread and gives its result, or raises what it raised; it runs even if the caller is cancelled."""
-        if not self._started:
-            self._started = True
-            for thread in self._threads:
-                thread.start()
-        future: asyncio.Future[_Result] = asyncio.get_running_loop().create_future()
-        self._jobs.put(_Job(work, future))
-        return await future
+        result: _Result = await self._begun(work)
+        return result
 
     def join(self) -> None:
         """Ends the threads after all that was asked before. Blocks; nothing may be asked any more."""
@@ -53,6 +57,15 @@ class Workers:
                 self._jobs.put(None)
             for thread in self._threads:
                 thread.join()
+
+    def _begun(self, work: Callable[[], Any]) -> "asyncio.Future[Any]":
+        if not self._started:
+            self._started = True
+            for thread in self._threads:
+                thread.start()
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._jobs.put(_Job(work, future))
+        return future
 
     def _serve(self) -> None:
         while (job := self._jobs.get()) is not None:
@@ -83,3 +96,114 @@ class Workers:
                 future.set_exception(error)
             else:
                 future.set_result(result)
+
+
+class _Begun(NamedTuple):
+    """Work in steps that has come to a step."""
+
+    future: "asyncio.Future[Any]"
+    steps: Steps[Any]
+    step: Step
+
+
+class Together(Workers):
+    """Work in steps: one thread begins all that waits, then some take the steps side by side, each to its end.
+
+    A file system puts on the disk in one go what it is asked for at the same time. Where a step hangs, others take the
+    rest, and where the one thread hangs, another is started.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__(1, name)
+        self._name = name
+        self._hands = ThreadPoolExecutor(_HANDS, f"{name}-steps")
+        self._serving = 1
+        self._taken = 0  # jobs
+        self._looking: asyncio.AbstractEventLoop | None = None  # where a look is due
+        self._ended = False
+
+    async def run_steps(self, work: Callable[[], Steps[_Result]]) -> _Result:
+        """As `run`, for the work that `work` gives."""
+        future = self._begun(work)
+        if self._looking is not future.get_loop():
+            self._look(future.get_loop())
+        result: _Result = await future
+        return result
+
+    def join(self) -> None:
+        """Ends the threads after all that was asked before. Blocks; nothing may be asked any more."""
+        self._ended = True
+        super().join()
+        self._hands.shutdown()
+
+    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._looking = loop
+        loop.call_later(_HANGS, self._help, loop, self._taken)
+
+    def _help(self, loop: asyncio.AbstractEventLoop, taken: int) -> None:
+        """Starts one more thread where jobs wait and none was taken meanwhile; looks again as long as some wait."""
+        self._looking = None
+        if self._jobs.empty() or self._ended:
+            return
+        if self._taken == taken and self._serving < _MOST_SERVING:
+            self._serving += 1
+            thread = threading.Thread(target=self._serve, name=f"{self._name}-{len(self._threads)}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+        self._look(loop)
+
+    def _serve(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            since, begun = time.monotonic(), deque[_Begun]()
+            again = self._begin_all(job, begun)
+            del job  # what was asked for is not kept until the next job
+            for _ in range(min(len(begun), _HANDS) - 1):
+                self._hands.submit(self._take_all, begun)
+            self._take_all(begun)
+            with self._guard:
+                if again and (time.monotonic() - since < _HANGS or self._serving == 1):
+                    continue
+                self._serving -= 1
+                return
+
+    def _begin_all(self, job: _Job, begun: "deque[_Begun]") -> bool:
+        """Begins this job and those that wait with it; whether there may be more."""
+        for number in range(1, _MOST_TOGETHER + 1):
+            self._taken += 1
+            try:
+                steps = job.work()
+            except BaseException as raised:  # handed to whoever asked
+                self._hand_over(_Done(job.future, None, raised))
+            else:
+                self._go_on(job.future, steps, None, begun)
+            if number == _MOST_TOGETHER:
+                break
+            try:
+                following = self._jobs.get_nowait()
+            except queue.Empty:
+                break
+            if following is None:
+                return False
+            job = following
+        return True
+
+    def _take_all(self, begun: "deque[_Begun]") -> None:
+        while begun:
+            try:
+                future, steps, step = begun.popleft()
+            except IndexError:  # another took the last one
+                return
+            self._go_on(future, steps, failure_of(step), begun)
+
+    def _go_on(
+        self, future: "asyncio.Future[Any]", steps: Steps[Any], error: OSError | None, begun: "deque[_Begun]"
+    ) -> None:
+        """Goes on to the next step, which is then one of those `begun`, or to the end."""
+        try:
+            step = next(steps) if error is None else steps.throw(error)
+        except StopIteration as end:
+            self._hand_over(_Done(future, end.value, None))
+        except BaseException as raised:  # handed to whoever asked
+            self._hand_over(_Done(future, None, raised))
+        else:
+            begun.append(_Begun(future, steps, step))

@@ -18,6 +18,7 @@ from memory.errors import StoreFull
 from memory.generations import Forgotten, Generations
 from memory.memory import Memory
 from memory.mended import Outcome
+from memory.steps import Steps
 from memory.summary import Summary
 from tests.scenarios.conversation_files import checked
 
@@ -107,14 +108,14 @@ async def test_a_cancelled_append_in_its_thread_leaves_nothing(
     memory: Memory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The writer was cancelled, its thread was not; it writes before the erasing or never."""
-    append, reached, go_on = memory._store.appender.append, threading.Event(), threading.Event()
+    append, reached, go_on = memory._store.appender.appending, threading.Event(), threading.Event()
 
-    def slow(where: ConversationId, turns: Sequence[Turn], *, wait: bool) -> list[Turn]:
+    def slow(where: ConversationId, turns: Sequence[Turn], *, wait: bool) -> Steps[list[Turn]]:
         reached.set()
         assert go_on.wait(30)
-        return append(where, turns, wait=wait)
+        return (yield from append(where, turns, wait=wait))
 
-    monkeypatch.setattr(memory._store.appender, "append", slow)
+    monkeypatch.setattr(memory._store.appender, "appending", slow)
     writing = asyncio.create_task(memory.remember(conversation(), [asked(1, "独角兽")]))
     assert await asyncio.to_thread(reached.wait, 30)
     waiting = asyncio.create_task(memory.remember(conversation(agent="job-agent"), [asked(2, "独角兽")]))
@@ -135,17 +136,17 @@ async def test_what_is_being_written_to_a_group_is_waited_for(
     memory: Memory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, known: bool
 ) -> None:
     """It was let in before the forgetting, and is not on the disk yet when the group is looked at."""
-    append, reached, go_on = memory._store.appender.append, threading.Event(), threading.Event()
+    append, reached, go_on = memory._store.appender.appending, threading.Event(), threading.Event()
 
-    def slow(where: ConversationId, turns: Sequence[Turn], *, wait: bool) -> list[Turn]:
+    def slow(where: ConversationId, turns: Sequence[Turn], *, wait: bool) -> Steps[list[Turn]]:
         reached.set()
         assert go_on.wait(30)
-        return append(where, turns, wait=wait)
+        return (yield from append(where, turns, wait=wait))
 
     where = conversation(GROUP, group=True)
     if known:
         await memory.remember(where, [asked(1, "凤凰", LI)])
-    monkeypatch.setattr(memory._store.appender, "append", slow)
+    monkeypatch.setattr(memory._store.appender, "appending", slow)
     writing = asyncio.create_task(memory.remember(where, [asked(2, "独角兽", ZHANG)]))
     assert await asyncio.to_thread(reached.wait, 30)
     forgetting = asyncio.create_task(memory.forget(ZHANG))

@@ -17,6 +17,7 @@ from memory.appending import Appender
 from memory.conversation import ConversationId, Role, Turn
 from memory.conversation_file import path_of
 from memory.recent import Recent
+from memory.steps import Steps
 from memory.store import ConversationStore
 from memory.tail import Backwards
 from memory.yamlform import write_item
@@ -152,8 +153,8 @@ def test_what_somebody_wrote_at_the_same_moment_is_seen(tmp_path: Path, monkeypa
     store = ConversationStore(tmp_path, durability="none")
     path, real = tmp_path / path_of(ONE), conversation_file.write_once
 
-    def crossed(fd: int, data: bytes, size: int, *, sync: bool) -> None:
-        real(fd, data, size, sync=sync)
+    def crossed(fd: int, data: bytes, size: int, *, sync: bool) -> Steps[None]:
+        yield from real(fd, data, size, sync=sync)
         with path.open("ab") as file:
             file.write("- user: 手写\n".encode())
 
@@ -195,9 +196,9 @@ async def test_who_gives_up_lets_nobody_overtake_what_is_being_written(
 ) -> None:
     store, go_on, real = ConversationStore(tmp_path, durability="none"), threading.Event(), conversation_file.write_once
 
-    def slow(fd: int, data: bytes, size: int, *, sync: bool) -> None:
+    def slow(fd: int, data: bytes, size: int, *, sync: bool) -> Steps[None]:
         assert go_on.wait(30)
-        real(fd, data, size, sync=sync)
+        yield from real(fd, data, size, sync=sync)
 
     await store.append(ONE, [question(1)])
     monkeypatch.setattr(appending, "write_once", slow)

@@ -14,6 +14,7 @@ from memory.erasing import REMOVED, Struck
 from memory.errors import StoreFull
 from memory.generations import Forgotten
 from memory.memory import Memory
+from memory.steps import Steps
 from memory.summary import Summary, SummarySettings
 from memory.window import WindowSettings
 from tests.memory.test_erasing import AT, ZHANG, answered, asked, conversation, everything, put
@@ -182,15 +183,15 @@ async def test_what_answers_it_later_is_refused_and_what_waits_beside_it_is_not(
 async def test_an_answer_that_waits_in_its_thread_leaves_nothing(
     memory: Memory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    append, reached, go_on = memory._store.appender.append, threading.Event(), threading.Event()
+    append, reached, go_on = memory._store.appender.appending, threading.Event(), threading.Event()
 
-    def slow(where: ConversationId, turns: Sequence[Turn], *, wait: bool) -> list[Turn]:
+    def slow(where: ConversationId, turns: Sequence[Turn], *, wait: bool) -> Steps[list[Turn]]:
         reached.set()
         assert go_on.wait(30)
-        return append(where, turns, wait=wait)
+        return (yield from append(where, turns, wait=wait))
 
     await memory.remember(WHERE, [asked(2, "独角兽")])
-    monkeypatch.setattr(memory._store.appender, "append", slow)
+    monkeypatch.setattr(memory._store.appender, "appending", slow)
     writing = asyncio.create_task(memory.remember(WHERE, [answered(2, "独角兽！")]))
     assert await asyncio.to_thread(reached.wait, 30)
     forgetting = asyncio.create_task(memory.forget_turn(WHERE, "q2"))
@@ -234,17 +235,17 @@ async def test_what_waits_for_its_file_is_dropped(
     memory: Memory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await memory.remember(WHERE, [asked(1, "凤凰")])
-    append = memory._store.appender.append
+    append = memory._store.appender.appending
 
     def full(*_: object, wait: bool) -> list[Turn]:
         raise StoreFull("磁盘已满")
 
-    monkeypatch.setattr(memory._store.appender, "append", full)
+    monkeypatch.setattr(memory._store.appender, "appending", full)
     await memory.remember(WHERE, [answered(1, "凤凰好"), asked(2, "独角兽"), answered(2, "独角兽！")])
     assert await memory.question(WHERE, "q2") is not None
     assert await memory.forget_turn(WHERE, "q2") == (Struck(), True)
     assert [turn.text for turn in await memory.history(WHERE, None, 9)] == ["凤凰", "凤凰好"]
-    monkeypatch.setattr(memory._store.appender, "append", append)
+    monkeypatch.setattr(memory._store.appender, "appending", append)
     await memory.remember(WHERE, [asked(3, "接着说")])
     assert [turn.text for turn in await memory.history(WHERE, None, 9)] == ["凤凰", "凤凰好", "接着说"]
     assert memory.files_well()

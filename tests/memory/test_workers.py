@@ -6,7 +6,8 @@ import time
 
 import pytest
 
-from memory.workers import Workers
+from memory.steps import Steps, at_once
+from memory.workers import Together, Workers
 
 
 async def test_each_gets_its_own_result_and_error() -> None:
@@ -51,3 +52,98 @@ def test_a_loop_that_is_gone_waits_for_nothing() -> None:
     go.set()
     workers.join()
     assert asyncio.run(Workers(1, "test").run(lambda: "another loop")) == "another loop"
+
+
+class Disk:
+    """What was written by whom, and what of it was on the disk when somebody's step was done."""
+
+    def __init__(self) -> None:
+        self.written: list[int] = []
+        self.synced: dict[int, list[int]] = {}
+        self.bad: set[int] = set()
+
+    def sync(self, n: int) -> None:
+        self.synced[n] = list(self.written)
+        if n in self.bad:
+            raise OSError(28, "full")
+
+    def write(self, n: int) -> Steps[int]:
+        if n % 10 == 9:
+            raise ValueError(n)
+        self.written.append(n)
+        if n % 10 == 8:
+            return n  # nothing to be synced
+        try:
+            yield lambda: self.sync(n)
+            yield lambda: self.sync(n)
+        except OSError:
+            self.written.remove(n)
+            raise
+        return n
+
+
+async def test_what_waits_together_is_synced_together() -> None:
+    together, disk, go = Together("test"), Disk(), threading.Event()
+    disk.bad = {5, 16}
+
+    def hold() -> Steps[None]:
+        assert go.wait(30)
+        yield from ()
+
+    held = asyncio.create_task(together.run_steps(hold))
+    asked = [asyncio.create_task(together.run_steps(lambda n=n: disk.write(n))) for n in range(30)]  # type: ignore[misc]
+    await asyncio.sleep(0.01)
+    go.set()
+    found = await asyncio.gather(*asked, return_exceptions=True)
+    await held
+    for n, each in enumerate(found):
+        if n % 10 == 9:
+            assert isinstance(each, ValueError)
+        elif n in disk.bad:
+            assert isinstance(each, OSError)
+        else:
+            assert each == n
+    assert sorted(disk.written) == [n for n in range(30) if n % 10 != 9 and n not in disk.bad]
+    assert set(disk.synced[1]) >= set(disk.written), "all had written"
+    await asyncio.to_thread(together.join)
+
+
+@pytest.mark.parametrize("bad", [False, True])
+def test_steps_at_once(bad: bool) -> None:
+    disk = Disk()
+    disk.bad = {1} if bad else set()
+    if bad:
+        with pytest.raises(OSError, match="full"):
+            at_once(disk.write(1))
+    else:
+        assert at_once(disk.write(1)) == 1
+    assert disk.written == ([] if bad else [1])
+
+
+@pytest.mark.parametrize("where", ["before its step", "in its step"])
+async def test_who_hangs_holds_up_nobody(where: str) -> None:
+    together, go, taken = Together("test"), threading.Event(), list[int]()
+
+    def wait() -> None:
+        assert go.wait(60)
+
+    def hang(n: int) -> Steps[int]:
+        if where == "before its step":
+            wait()
+        yield wait
+        return n
+
+    def write(n: int) -> Steps[int]:
+        yield lambda: taken.append(n)
+        return n
+
+    hanging = [asyncio.create_task(together.run_steps(lambda n=n: hang(n))) for n in range(3)]  # type: ignore[misc]
+    for n in range(20):
+        assert await asyncio.wait_for(together.run_steps(lambda n=n: write(n)), 30) == n  # type: ignore[misc]
+    assert sorted(taken) == list(range(20))
+    assert not any(each.done() for each in hanging)
+    go.set()
+    assert await asyncio.gather(*hanging) == [0, 1, 2]
+    assert await together.run_steps(lambda: write(20)) == 20
+    await asyncio.to_thread(together.join)
+    assert not any(thread.is_alive() for thread in together._threads)
