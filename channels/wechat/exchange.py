@@ -37,7 +37,8 @@ class Exchange:
     """One message, by its id, with all its deliveries: each gets the same reply.
 
     `open`: how many deliveries are held now. `fetch`: it only fetches; None while that is undecided. `ended`: no
-    answer of its own will come any more. `reply`: what was written, "" for none.
+    answer of its own will come any more. `shelf`: something comes to the shelf that its reply may begin with. `reply`:
+    what was written, "" for none.
     """
 
     id: str
@@ -48,6 +49,7 @@ class Exchange:
     ended: bool = False
     first: Offer | None = None
     own: Offer | None = None
+    shelf: bool = False
     reply: str | None = None
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -114,7 +116,11 @@ class Person:
         self._shelving.clear()
 
     def offer(self, number: str, words: Words) -> tuple[Exchange, Offer] | None:
-        """Offers a part of the answer to the message `number` to its open delivery, or to another one that is open."""
+        """Offers a part of the answer to the message `number` to its open delivery, or to one that only fetches.
+
+        One that waits for an answer of its own is told that this comes to the shelf: who waited for its reply to be
+        written would keep that answer from coming.
+        """
         own = self.exchanges.get(number)
         offer = Offer(words, written=asyncio.get_running_loop().create_future())
         if own is not None and own.receptive and own.own is None:
@@ -123,14 +129,18 @@ class Person:
             return own, offer
         others = [each for each in self.exchanges.values() if each.receptive and each is not own]
         free = [each for each in others if each.first is None]
-        if not free:
+        fetching = next((each for each in reversed(free) if each.fetch), None)
+        if fetching is not None:
+            fetching.first = offer
+            fetching.change()
+            return fetching, offer
+        if free:
+            free[-1].shelf = True
+            free[-1].change()
+        else:
             for each in others:
                 each.follow()
-            return None
-        other = max(reversed(free), key=lambda each: each.fetch is True)
-        other.first = offer
-        other.change()
-        return other, offer
+        return None
 
     def release(self, exchange: Exchange) -> None:
         """No delivery of the exchange is open any more: what it was offered goes back."""

@@ -6,7 +6,7 @@ The platform waits 5 s for a reply, then delivers again, three times in all (dev
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from channels.channel import Accept, SendDeferred, Shelf, ShelvedPart, Texts
@@ -132,6 +132,10 @@ class Passive:
             exchange.ended = True
         elif duplicate:
             await self._answered_before(exchange, message)
+        self._claim(person, exchange, waiting)
+
+    def _claim(self, person: Person, exchange: Exchange, waiting: Sequence[ShelvedPart]) -> None:
+        """The oldest part that waits comes first in this reply."""
         if waiting and exchange.receptive and exchange.first is None:
             part = waiting[0]
             person.claimed.add(key(part))
@@ -159,6 +163,10 @@ class Passive:
         while exchange.reply is None:
             if self._closed:
                 return None
+            if exchange.shelf:
+                exchange.shelf = False
+                self._claim(person, exchange, await self._waiting(person))
+                continue
             first, own, now = exchange.first, exchange.own, self._now()
             if own is None and first is None and self._is_over(person, exchange):
                 exchange.reply = ""

@@ -163,6 +163,20 @@ async def test_the_next_contact_gets_the_late_answer_and_its_own(platform: WeCha
     assert stage.shelf == []
 
 
+async def test_what_comes_late_while_a_question_is_held_keeps_its_answer_from_nothing(
+    platform: WeChatPlatform, stage: Stage
+) -> None:
+    """The answers of one person go out one after the other: whoever held the first would never see the second."""
+    late = await promised(platform, stage)
+    asking = asyncio.create_task(platform.ask("oA", "另一个问题"))
+    message = await stage.taken("另一个问题")
+    await stage.held()
+    assert await stage.answer(late, "迟到的答复") == ["shelved"]
+    assert await stage.answer(message, "第二个答复") == ["sent"]
+    assert await asking == ("迟到的答复\n\n第二个答复", 1)
+    assert stage.shelf == []
+
+
 async def test_an_own_answer_that_is_not_ready_waits_in_turn(platform: WeChatPlatform, stage: Stage) -> None:
     await stage.answer(await promised(platform, stage), "迟到的答复")
     with stage.times.short():
