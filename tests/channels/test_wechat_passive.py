@@ -237,7 +237,7 @@ async def test_an_answer_becomes_ready_while_another_message_is_open(platform: W
     await asyncio.sleep(0.05)
     assert await stage.answer(second, "第二个答复") == ["sent"]
     assert await asking == ("第一个答复\n\n第二个答复", 1)
-    assert await answers == ["sent"]
+    assert (await answers, stage.shelf) == (["shelved"], [])
 
 
 async def test_two_open_deliveries_get_their_own_answers(platform: WeChatPlatform, stage: Stage) -> None:
