@@ -1,5 +1,6 @@
 """One gateway owns a workspace: an advisory lock on `workspace/.lock`, which says who holds it."""
 
+import errno
 import fcntl
 import json
 import os
@@ -60,6 +61,8 @@ class WorkspaceLock:
             raise WorkspaceBusy(self._workspace, holder(self._workspace)) from None
         except OSError as error:
             os.close(file)
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise WorkspaceError(f"工作区 {self._workspace} 无法写入（{error.strerror}）；请清理磁盘空间") from error
             raise WorkspaceError(f"工作区 {self._workspace} 无法加锁（{error.strerror}）；请换到本地磁盘") from error
         self._file = file
 

@@ -269,7 +269,7 @@ async def test_everything_at_once(tmp_path: Path) -> None:
 
 def check_starts(output: str, unable: int) -> None:
     """Where it could not start, the disk was full or another test had its port, and it said so."""
-    reasons = re.findall(r"^(?:无法运行：|端口 ).*", output, re.MULTILINE)
+    reasons = re.findall(r"^(?:无法运行：|工作区 |端口 ).*", output, re.MULTILINE)
     assert len(reasons) == unable, output[-4000:]
     excuses = "disk is full|disk I/O|No space left|已被占用"
     assert [reason for reason in reasons if not re.search(excuses, reason)] == []

@@ -1,5 +1,6 @@
 """One owner per workspace."""
 
+import errno
 import os
 import socket
 import subprocess
@@ -43,6 +44,18 @@ def test_a_killed_owner_holds_nothing(tmp_path: Path) -> None:
         held = holder(tmp_path)
         assert held is not None
         assert held.pid == os.getpid()
+
+
+def test_a_full_disk_is_told_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("gateway.workspace_lock.os.pwrite", full)
+    with pytest.raises(WorkspaceError, match="No space left on device）；请清理磁盘空间"):
+        WorkspaceLock(tmp_path).acquire()
+    monkeypatch.undo()
+    with WorkspaceLock(tmp_path):
+        pass
 
 
 def test_a_holder_that_wrote_no_name_yet(tmp_path: Path) -> None:
