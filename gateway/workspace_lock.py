@@ -62,7 +62,9 @@ class WorkspaceLock:
         except OSError as error:
             os.close(file)
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise WorkspaceError(f"工作区 {self._workspace} 无法写入（{error.strerror}）；请清理磁盘空间") from error
+                raise WorkspaceError(
+                    f"工作区 {self._workspace} 无法写入（{error.strerror}）；请清理磁盘空间"
+                ) from error
             raise WorkspaceError(f"工作区 {self._workspace} 无法加锁（{error.strerror}）；请换到本地磁盘") from error
         self._file = file
 
