@@ -135,11 +135,15 @@ class Passive:
         self._claim(person, exchange, waiting)
 
     def _claim(self, person: Person, exchange: Exchange, waiting: Sequence[ShelvedPart]) -> None:
-        """The oldest part that waits comes first in this reply."""
-        if waiting and exchange.receptive and exchange.first is None:
-            part = waiting[0]
-            person.claimed.add(key(part))
-            exchange.first = Offer(Words(part.text, len(waiting) > 1), part)
+        """The oldest part that waits comes first in this reply, and what waits behind it before an answer of its own."""
+        if not waiting or not exchange.receptive:
+            return
+        if exchange.first is not None:
+            exchange.follow()
+            return
+        part = waiting[0]
+        person.claimed.add(key(part))
+        exchange.first = Offer(Words(part.text, len(waiting) > 1), part)
 
     async def _answered_before(self, exchange: Exchange, message: InboundMessage) -> None:
         """A message of before a restart: what it was answered then is its answer now."""

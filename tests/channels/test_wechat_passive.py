@@ -177,6 +177,20 @@ async def test_what_comes_late_while_a_question_is_held_keeps_its_answer_from_no
     assert stage.shelf == []
 
 
+async def test_two_answers_that_come_late_are_not_overtaken_by_the_next_one(
+    platform: WeChatPlatform, stage: Stage
+) -> None:
+    one, two = await promised(platform, stage), await promised(platform, stage, text="也很慢")
+    asking = asyncio.create_task(platform.ask("oA", "第三问"))
+    message = await stage.taken("第三问")
+    await stage.held()
+    answers = [("一", one), ("二", two), ("三", message)]
+    assert [await stage.answer(each, text) for text, each in answers] == [["shelved"]] * 3
+    assert await asking == (f"一\n\n{MORE}", 1)
+    assert await platform.ask("oA", "继续") == (f"二\n\n{MORE}", 1)
+    assert await platform.ask("oA", "继续") == ("三", 1)
+
+
 async def test_an_own_answer_that_is_not_ready_waits_in_turn(platform: WeChatPlatform, stage: Stage) -> None:
     await stage.answer(await promised(platform, stage), "迟到的答复")
     with stage.times.short():

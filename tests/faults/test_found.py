@@ -13,12 +13,9 @@ from agents.model import ChatMessage, ModelError, ModelRequest, ModelSettings
 from agents.models import WatchedClient
 from agents.openai_client import OpenAIClient
 from channels.access_token import AccessToken, Grant, TokenUnavailable
-from channels.wechat.exchange import Person
-from channels.wechat.reply import Words, compose
 from gateway import lanes
-from gateway.config.texts import Texts
 from gateway.route import By, Route
-from memory.conversation import LaneKey, Role
+from memory.conversation import Role
 from tests.platforms.feishu_server import FakeFeishu
 from tests.platforms.model_server import ModelServer
 from tests.scenarios.gateway import Inside
@@ -118,17 +115,3 @@ async def test_a_clock_set_back_during_a_pause_keeps_nobody_from_a_token() -> No
         await token.get()
     now[0] -= 6 * 3600.0
     assert await token.get() == "t-1"
-
-
-async def test_an_answer_that_goes_to_the_shelf_is_not_overtaken_by_the_next_one() -> None:
-    """公众号: two answers came too late; the delivery of a third message gives out the first of them, and says so."""
-    person = Person(LaneKey("uu3r7qbo6l6i3", "wechat", "b759cea3338c", False))
-    newest = person.exchange("3")
-    newest.open = 1
-    assert person.offer("1", Words("一", False)) is not None
-    assert person.offer("2", Words("二", False)) is None, "it goes to the shelf"
-    assert person.offer("3", Words("三", False)) is not None
-    assert newest.first is not None
-    assert newest.own is not None
-    reply = compose(newest.first.words, newest.own.words, coming=False, texts=Texts().get)
-    assert (reply.text, reply.with_own) == ("一\n\n" + Texts().get("more"), False)
