@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from agents.tools.jobs import JobBoard
-from agents.tools.mcp_servers import McpServers
+from agents.tools.mcp_servers import END_SECONDS, McpServers
 from agents.tools.search_jobs import SEARCH_JOBS
 from channels.channel import Channel
 from gateway import logs
@@ -241,7 +241,10 @@ class App:
         await self._pipeline.lanes.drain(left())
         await self._outbox.drain(left())
         await self._summaries.drain(left(_SUMMARY_SECONDS))
-        await _all([self._mcp.close(), *(channel.close() for channel in self._channels.values())])
+        await asyncio.gather(
+            _all(channel.close() for channel in self._channels.values()),
+            _all([self._mcp.close()], within=END_SECONDS + _CLOSE_SECONDS),
+        )
         for task in self._background:
             task.cancel()
         await _all(listener.stop() for listener in self._listeners)
@@ -324,12 +327,12 @@ class App:
         return "工作区已被移走、替换或删除；请放回原处，或重新启动" if self._lost else self._database.trouble
 
 
-async def _all(calls: Iterable[Awaitable[None]]) -> None:
-    """Awaits all of them for `_CLOSE_SECONDS` at most; one that fails or hangs keeps no other from its end."""
+async def _all(calls: Iterable[Awaitable[None]], within: float = _CLOSE_SECONDS) -> None:
+    """Awaits all of them for `within` seconds at most; one that fails or hangs keeps no other from its end."""
     tasks = [asyncio.ensure_future(call) for call in calls]
     if not tasks:
         return
-    _, hanging = await asyncio.wait(tasks, timeout=_CLOSE_SECONDS)
+    _, hanging = await asyncio.wait(tasks, timeout=within)
     for task in hanging:
         task.cancel()
     for error in await asyncio.gather(*tasks, return_exceptions=True):

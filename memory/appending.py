@@ -183,7 +183,7 @@ class Appender:
         finally:
             os.close(fd)
 
-    def _append(self, file: OpenFile, state: _State, turns: Sequence[Turn]) -> Steps[list[Turn]]:
+    def _append(self, file: OpenFile, state: _State, turns: Sequence[Turn]) -> Steps[list[Turn] | None]:
         fresh = numbered(turns, state.n, state.epoch, state.ids)
         if not fresh:
             return []
@@ -193,6 +193,9 @@ class Appender:
         except OSError:
             self._forget(file.conversation)
             raise
+        if not file.current():  # replaced at this very moment: appended to the new file too
+            self._forget(file.conversation)
+            return None
         self._remember(file.conversation, file.stamp, state, fresh, len(data))
         return fresh
 

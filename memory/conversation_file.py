@@ -6,7 +6,7 @@ import fcntl
 import os
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from memory.conversation import ConversationId
 from memory.errors import StoreBusy, typed_errors
-from memory.folder import open_file, opened_folder
+from memory.folder import open_file, opened_folder, synced
 from memory.recent import Stamp, stamp_of
 from memory.steps import Steps, at_once
 
@@ -43,7 +43,7 @@ class OpenFile:
     folder: int
     fd: int
     created: bool
-    unsynced: Sequence[int] = ()
+    unsynced: list[int]
 
     @property
     def stamp(self) -> Stamp:
@@ -71,8 +71,8 @@ class OpenFile:
             raise
 
     def _sync_folders(self) -> None:
-        for folder in (self.folder, *self.unsynced):
-            os.fsync(folder)
+        os.fsync(self.folder)
+        synced(self.unsynced)
 
     def remove(self) -> None:
         """Takes the file out of its folder."""

@@ -21,20 +21,33 @@ def opened_folder(
 ) -> Iterator[int]:
     """A descriptor of ``workspace/names…``; missing folders are made (0700) with `create`, and made durable.
 
-    With a list `unsynced` that is left to the caller: it gets the descriptors to be synced, open until the end. Raises OSError: FileNotFoundError, NotADirectoryError for anything but a folder (a link too).
+    With a list `unsynced` that may be left to the caller, below the first of the names: it gets the folders to be put on
+    the disk (see `synced`); what is left in it at the end is put there then. Raises OSError: FileNotFoundError,
+    NotADirectoryError for anything but a folder (a link too).
     """
     if create and not workspace.is_dir():
         workspace.mkdir(mode=0o700, parents=True, exist_ok=True)
     fd = os.open(workspace, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         for name in names:
-            inner = _inner(fd, name, create=create, unsynced=unsynced)
+            inner = _inner(fd, name, create=create, unsynced=None if name is names[0] else unsynced)
             os.close(fd)
             fd = inner
         yield fd
     finally:
-        for each in (fd, *(unsynced or ())):
-            os.close(each)
+        os.close(fd)
+        with contextlib.suppress(OSError):  # nothing was told to be on the disk
+            synced(unsynced or [])
+
+
+def synced(folders: list[int]) -> None:
+    """Puts these folders on the disk, closes them, and takes them off the list. Raises OSError."""
+    while folders:
+        folder = folders.pop()
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
 
 
 def _inner(fd: int, name: str, *, create: bool, unsynced: list[int] | None) -> int:

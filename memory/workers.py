@@ -18,6 +18,8 @@ from memory.steps import Step, Steps, failure_of
 _Result = TypeVar("_Result")
 _MOST_TOGETHER = 64
 _HANDS = 4
+_GATHERING = 0.02
+"""Seconds after which no more is begun before what was begun takes its steps."""
 _HANGS = 0.25
 """Seconds after which a thread that has not come back counts as one that hangs."""
 _MOST_SERVING = 8
@@ -60,9 +62,10 @@ class Workers:
 
     def _begun(self, work: Callable[[], Any]) -> "asyncio.Future[Any]":
         if not self._started:
-            self._started = True
             for thread in self._threads:
-                thread.start()
+                if thread.ident is None:  # not begun at an earlier try
+                    thread.start()
+            self._started = True
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._jobs.put(_Job(work, future))
         return future
@@ -119,6 +122,7 @@ class Together(Workers):
         self._hands = ThreadPoolExecutor(_HANDS, f"{name}-steps")
         self._serving = 1
         self._taken = 0  # jobs
+        self._at_work: list[deque[_Begun]] = []
         self._looking: asyncio.AbstractEventLoop | None = None  # where a look is due
         self._ended = False
 
@@ -143,31 +147,43 @@ class Together(Workers):
     def _help(self, loop: asyncio.AbstractEventLoop, taken: int) -> None:
         """Starts one more thread where jobs wait and none was taken meanwhile; looks again as long as some wait."""
         self._looking = None
-        if self._jobs.empty() or self._ended:
+        left = [begun for begun in list(self._at_work) if begun]
+        if self._ended or (self._jobs.empty() and not left):
             return
-        if self._taken == taken and self._serving < _MOST_SERVING:
-            self._serving += 1
-            thread = threading.Thread(target=self._serve, name=f"{self._name}-{len(self._threads)}", daemon=True)
-            self._threads.append(thread)
-            thread.start()
         self._look(loop)
+        if self._taken != taken:
+            return
+        for begun in left:
+            self._lend_hands(begun, 1)
+        if self._serving < _MOST_SERVING and not self._jobs.empty():
+            thread = threading.Thread(target=self._serve, name=f"{self._name}-{len(self._threads)}", daemon=True)
+            with self._guard, contextlib.suppress(RuntimeError):  # the system gives no more threads at the moment
+                thread.start()
+                self._serving += 1
+                self._threads.append(thread)
+
+    def _lend_hands(self, begun: "deque[_Begun]", most: int) -> None:
+        for _ in range(most):
+            with contextlib.suppress(RuntimeError):  # no more threads: whoever began takes all steps
+                self._hands.submit(self._take_all, begun)
 
     def _serve(self) -> None:
         while (job := self._jobs.get()) is not None:
             since, begun = time.monotonic(), deque[_Begun]()
-            again = self._begin_all(job, begun)
+            self._at_work.append(begun)
+            again = self._begin_all(job, begun, since + _GATHERING)
             del job  # what was asked for is not kept until the next job
-            for _ in range(min(len(begun), _HANDS) - 1):
-                self._hands.submit(self._take_all, begun)
+            self._lend_hands(begun, min(len(begun), _HANDS) - 1)
             self._take_all(begun)
+            self._at_work.remove(begun)
             with self._guard:
                 if again and (time.monotonic() - since < _HANGS or self._serving == 1):
                     continue
                 self._serving -= 1
                 return
 
-    def _begin_all(self, job: _Job, begun: "deque[_Begun]") -> bool:
-        """Begins this job and those that wait with it; whether there may be more."""
+    def _begin_all(self, job: _Job, begun: "deque[_Begun]", until: float) -> bool:
+        """Begins this job and, `until` then, those that wait with it; whether there may be more."""
         for number in range(1, _MOST_TOGETHER + 1):
             self._taken += 1
             try:
@@ -176,7 +192,7 @@ class Together(Workers):
                 self._hand_over(_Done(job.future, None, raised))
             else:
                 self._go_on(job.future, steps, None, begun)
-            if number == _MOST_TOGETHER:
+            if number == _MOST_TOGETHER or time.monotonic() > until:
                 break
             try:
                 following = self._jobs.get_nowait()

@@ -254,11 +254,13 @@ class McpServers:
         return {name: server.state for name, server in self._servers.items()}
 
     async def close(self) -> None:
-        """Ends all connections and programs; waits for them `END_SECONDS` at most."""
+        """Ends all connections and programs; waits for them `END_SECONDS` at most, then, or when cancelled, cancels them."""
         for server in self._servers.values():
             server.stop()
         if not self._tasks:
             return
-        _, hanging = await asyncio.wait(self._tasks, timeout=END_SECONDS)
-        for task in hanging:
-            task.cancel()
+        try:
+            await asyncio.wait(self._tasks, timeout=END_SECONDS)
+        finally:
+            for task in self._tasks:
+                task.cancel()

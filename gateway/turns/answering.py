@@ -26,10 +26,13 @@ from memory.conversation import ConversationId, Role, Turn
 from memory.errors import StoreError
 from memory.memory import Ahead, Memory
 from memory.speaker import voiced
-from memory.tokens import call_tokens, message_tokens
+from memory.tokens import PER_MESSAGE, call_tokens, message_tokens
 from memory.window import Window, WindowSettings
 
 log = logging.getLogger("sanqiao.answering")
+
+_JOIN = PER_MESSAGE + 2
+"""At most so many tokens are saved by joining a message to its neighbour."""
 
 
 class QuestionTooLong(Exception):
@@ -279,11 +282,12 @@ def _noted_tool(note: Callable[..., None], name: str, outcome: str, chars: int, 
 
 def is_roomy(window: Window, settings: ContextSettings, room: int, newest: int, answer_tokens: int) -> bool:
     """Whether the next window, with question and answer (ordinal `newest`), surely leaves no gap and no summary is due."""
-    tokens = window.tokens + window.question_tokens + answer_tokens
+    joined = sum(len(message.ids) - 1 for message in window.messages if message.ids)  # the limits count each by itself
+    tokens = window.tokens + window.question_tokens + answer_tokens + joined * _JOIN
     if window.gap or tokens >= min(settings.window.max_tokens, room // 2):
         return False
     if window.summary is None:
-        visited = len(window.messages) + len(window.dropped)
+        visited = len(window.messages) + joined + len(window.dropped)
         few = visited + 4 <= min(settings.window.max_messages, settings.summary.after_turns)
         return few and window.not_read_before is None
     since = newest - window.summary.through

@@ -255,6 +255,22 @@ async def test_a_program_that_takes_too_long_to_end_holds_nobody_up(
     await ended(tmp_path)
 
 
+async def test_who_gives_up_closing_cancels_what_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mcp_servers, "LAST_SECONDS", 0.2)
+    async with asyncio.timeout(40):
+        async with connected(s=program(tmp_path, "stubborn")) as made:
+            await made.up()
+            closing = asyncio.create_task(made.servers.close())
+            await asyncio.sleep(0.1)
+            closing.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await closing
+            await asyncio.wait(made.servers._tasks)
+    for left in await asyncio.to_thread(processes, tmp_path):
+        left.kill()
+    await ended(tmp_path)
+
+
 # ---- an address
 
 

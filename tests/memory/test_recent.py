@@ -222,3 +222,28 @@ def test_what_is_kept_weighs_what_its_turns_weigh(tmp_path: Path) -> None:
         assert found is not None
         assert found.characters == sum(map(recent._weight, found.turns)) == some._characters
     assert (len(found.turns), found.whole) == (recent.MOST_TURNS, False)
+
+
+@pytest.mark.parametrize("known", [True, False])
+async def test_a_file_that_is_replaced_while_it_is_put_on_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, known: bool
+) -> None:
+    """An editor saves, by renaming, between our write and its end."""
+    store = ConversationStore(tmp_path)
+    await store.append(ONE, [question(1)])
+    if not known:
+        await store.close()
+        store = ConversationStore(tmp_path)
+    path, real = tmp_path / path_of(ONE), os.fdatasync
+    saved = path.read_bytes()
+
+    def replaced(fd: int) -> None:
+        monkeypatch.undo()
+        path.with_suffix(".tmp").write_bytes(saved)
+        path.with_suffix(".tmp").rename(path)
+        real(fd)
+
+    monkeypatch.setattr(os, "fdatasync", replaced)
+    assert [turn.id for turn in await store.append(ONE, [question(2)])] == ["q2"]
+    assert [turn.id for turn in await asyncio.to_thread(store.full, ONE)] == ["q1", "q2"]
+    await store.close()

@@ -642,3 +642,31 @@ async def test_a_held_lock_is_not_waited_for_forever(
             await store.append(CONVERSATION, [user("q")])
         ok = await store.append(OTHER, [user("q")])
     assert len(ok) == 1
+
+
+@pytest.mark.parametrize("full", [False, True], ids=["at once", "at the second try"])
+async def test_a_new_folder_is_on_the_disk_before_what_is_in_it_is_told_to_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, full: bool
+) -> None:
+    """Also where the one that made it could not write: whoever comes then finds it there."""
+    synced, sync, write, broken = list[str](), os.fsync, os.write, [full]
+
+    def fsync(fd: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{fd}"))
+        sync(fd)
+
+    def short(fd: int, data: bytes) -> int:
+        if broken.pop() if broken else False:
+            raise OSError(errno.ENOSPC, "full")
+        return write(fd, data)
+
+    store = ConversationStore(tmp_path)
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(os, "write", short)
+    if full:
+        with pytest.raises(StoreFull):
+            await store.append(CONVERSATION, [user("q1")])
+    await store.append(CONVERSATION, [user("q1")])
+    folder = tmp_path / "conversations" / CONVERSATION.lane.user
+    assert {str(tmp_path), str(folder.parent), str(folder)} <= set(synced)
+    await store.close()

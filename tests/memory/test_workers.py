@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from memory import workers
 from memory.steps import Steps, at_once
 from memory.workers import Together, Workers
 
@@ -147,3 +148,55 @@ async def test_who_hangs_holds_up_nobody(where: str) -> None:
     assert await together.run_steps(lambda: write(20)) == 20
     await asyncio.to_thread(together.join)
     assert not any(thread.is_alive() for thread in together._threads)
+
+
+async def test_a_system_without_threads_to_give(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What cannot be helped by more threads is done by the one there is."""
+    together, disk, go, start = Together("test"), Disk(), threading.Event(), threading.Thread.start
+
+    def hold() -> Steps[None]:
+        assert go.wait(60)
+        yield from ()
+
+    def refused(thread: threading.Thread) -> None:
+        if thread.name != "test-0":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refused)
+    held = asyncio.create_task(together.run_steps(hold))
+    asked = [asyncio.create_task(together.run_steps(lambda n=n: disk.write(n))) for n in range(8)]  # type: ignore[misc]
+    await asyncio.sleep(3 * workers._HANGS)
+    go.set()
+    assert await asyncio.gather(*asked) == list(range(8))
+    await held
+    monkeypatch.undo()
+    assert await together.run_steps(lambda: disk.write(20)) == 20
+    await asyncio.to_thread(together.join)
+
+
+async def test_what_was_begun_goes_on_where_the_next_one_hangs() -> None:
+    together, disk, go, hanging = Together("test"), Disk(), threading.Event(), threading.Event()
+
+    def hang() -> Steps[None]:
+        hanging.set()
+        assert go.wait(60)
+        yield from ()
+
+    def first() -> Steps[None]:
+        assert go_on.wait(60)
+        yield from ()
+
+    go_on = threading.Event()
+    held = asyncio.create_task(together.run_steps(first))
+    begun = asyncio.create_task(together.run_steps(lambda: disk.write(1)))
+    stuck = asyncio.create_task(together.run_steps(hang))
+    await asyncio.sleep(0.01)
+    go_on.set()
+    await held
+    assert await asyncio.wait_for(begun, 30) == 1
+    assert hanging.is_set()
+    assert not stuck.done()
+    go.set()
+    await stuck
+    await asyncio.to_thread(together.join)

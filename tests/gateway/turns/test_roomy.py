@@ -49,12 +49,16 @@ def settings_of(draw: st.DrawFn) -> ContextSettings:
 
 
 @given(
-    said=st.lists(st.tuples(texts, st.integers(0, 9).map(bool)), max_size=40),
+    said=st.one_of(
+        st.lists(st.tuples(texts, st.integers(0, 9).map(bool)), max_size=40),
+        st.lists(st.tuples(texts, st.booleans()), max_size=40),
+        st.lists(st.tuples(texts, st.just(False)), max_size=30),  # while the model could not be reached
+    ),
     last=st.tuples(texts, texts),
     covered=st.integers(-1, 70),
     context=settings_of(),
 )
-@settings(max_examples=400)
+@settings(max_examples=600)
 def test_no_summary_is_due_where_there_is_room(
     said: list[tuple[str, bool]], last: tuple[str, str], covered: int, context: ContextSettings
 ) -> None:
@@ -94,3 +98,11 @@ def test_it_is_roomy_between_two_summaries() -> None:
         window = beside(before, summary, context.window, "问")
         roomy.append(is_roomy(window, context, ROOM, len(before) + 1, 10))
     assert roomy == [True, True, True, True, False], "every tenth message"
+
+
+def test_what_was_joined_counts_by_itself() -> None:
+    context = ContextSettings(window=WindowSettings(), summary=SummarySettings())
+    before = conversation([("在吗", False)] * 18)
+    window = beside(before, None, context.window, "问")
+    assert len(window.messages) < 3
+    assert not is_roomy(window, context, ROOM, len(before) + 1, 10), "the next window leaves one out"
