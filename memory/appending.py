@@ -16,11 +16,11 @@ from pathlib import Path
 
 from memory.conversation import ConversationId, Role, Turn
 from memory.conversation_file import FOLDER, OpenFile, path_of, steps_on, work_on, write_once
+from memory.ending import KNOWN_IDS, adopted, as_bytes, clean, examine, inspect
 from memory.errors import StoreBusy, typed_errors
 from memory.folder import open_file, opened_folder
 from memory.mended import Mended, Outcome
 from memory.recent import Recent, Stamp, stamp_of
-from memory.repair import KNOWN_IDS, adopted, as_bytes, clean, examine, inspect
 from memory.restoring import adopt, changed_at, cut_back, replace_with
 from memory.steps import Steps, at_once
 from memory.tail import read_range, whole

@@ -14,16 +14,16 @@ from typing import Protocol
 
 from memory.conversation import ConversationId, LaneKey, Turn
 from memory.conversation_file import path_of
+from memory.ending import clean
 from memory.errors import StoreBusy, StoreClosed, StoreError, StoreFull, StoreUnavailable
 from memory.generations import Forgotten, Generations
-from memory.repair import clean
 from memory.yamlform import write_item
 
 log = logging.getLogger("sanqiao.memory")
 
 MOST_IDS = 400
 """Ids of one conversation's turns that wait, a merged turn having many. So few that a repeat of all of them, with what
-was appended behind them, is recognised by `repair.KNOWN_IDS`."""
+was appended behind them, is recognised by `ending.KNOWN_IDS`."""
 TOTAL_BYTES = 64 << 20
 ONE_TRY = 5.0
 """Seconds that the first try takes at most when the gateway starts, and the last one when it stops."""

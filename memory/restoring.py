@@ -9,8 +9,8 @@ from pathlib import Path
 
 from memory.conversation import Turn
 from memory.conversation_file import OpenFile, path_of
+from memory.ending import adopted
 from memory.folder import kept_aside, replaced
-from memory.repair import adopted
 from memory.tail import forwards, read_range
 from memory.yamlform import write_item
 

@@ -19,8 +19,8 @@ from hypothesis import given
 
 from memory import appending, conversation_file, folder, tail
 from memory.conversation import ConversationId, Role, ToolCall, Turn
+from memory.ending import as_bytes
 from memory.errors import StoreBusy, StoreFull, StoreUnavailable
-from memory.repair import as_bytes
 from memory.store import ConversationStore
 from memory.tail import REPEAT_WITHIN, Backwards, whole
 from memory.yamlform import split, write_item
