@@ -38,7 +38,7 @@ _LEAST_RESULT_TOKENS = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Round:
+class ToolRound:
     """One answer with calls: the text beside them, and the results so far, by call id."""
 
     text: str
@@ -59,7 +59,7 @@ class Round:
         return ChatMessage(Role.ASSISTANT, self.text, self.calls), *told
 
 
-Keep = Callable[[int, Round], Awaitable[None]]
+Keep = Callable[[int, ToolRound], Awaitable[None]]
 """Is told the round of that number (from 0) as it stands now: with its calls, then with all results."""
 
 Ran = Callable[[str, str, int, float], None]
@@ -76,7 +76,7 @@ class ToolLoop:
         context: Callable[[str], CallContext],
         keep: Keep,
         *,
-        rounds: Sequence[Round] = (),
+        rounds: Sequence[ToolRound] = (),
         seconds: float = CALL_SECONDS,
         ran: Ran | None = None,
     ) -> None:
@@ -93,7 +93,7 @@ class ToolLoop:
         self._deadline = asyncio.get_running_loop().time() + client.settings.total_timeout
 
     @property
-    def rounds(self) -> tuple[Round, ...]:
+    def rounds(self) -> tuple[ToolRound, ...]:
         """What was done so far."""
         return tuple(self._rounds)
 
@@ -115,7 +115,7 @@ class ToolLoop:
                 return replace(completion, usage=self._usage, tool_calls=(), finish=_finish(completion))
             if completion.text.strip():
                 on_text("\n\n")
-            round_ = Round(completion.text.strip(), _distinct(completion.tool_calls), model=completion.model)
+            round_ = ToolRound(completion.text.strip(), _distinct(completion.tool_calls), model=completion.model)
             number = len(self._rounds)
             await self._keep(number, round_)
             self._rounds.append(round_)

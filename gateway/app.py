@@ -28,12 +28,12 @@ from gateway.recovery import Recovery
 from gateway.server import Listener, build_public
 from gateway.shelf import InboxShelf
 from gateway.snapshot import Snapshots
-from gateway.status import Parts
+from gateway.status import Sources
 from gateway.storage.conversation_index import ConversationIndex
 from gateway.storage.gateway_db import gateway_db
 from gateway.storage.inbox import Inbox
 from gateway.storage.owed_turns import OwedTurns
-from gateway.storage.parts import Parts as AnswerParts
+from gateway.storage.parts import Parts
 from gateway.tracing.metrics import Metrics
 from gateway.tracing.traces import TRACES, Traces
 from gateway.turn_forgetting import TurnForgetting
@@ -77,7 +77,7 @@ class App:
         self._workspace = workspace
         self._database = gateway_db(workspace)
         self._inbox = Inbox(self._database)
-        parts = AnswerParts(self._database)
+        parts = Parts(self._database)
         self._memory = Memory(
             workspace,
             durability=settings.memory.durability,
@@ -146,7 +146,7 @@ class App:
             turns=turns,
             traces=self._traces,
             metrics=self._metrics,
-            parts=self._parts,
+            sources=self._sources,
             clock=self._clock,
         )
 
@@ -316,11 +316,11 @@ class App:
     def _health(self) -> tuple[int, str]:
         if self._state != "ready":
             return 503, self._state
-        return 200, "degraded" if self._parts().degraded else "ok"
+        return 200, "degraded" if self._sources().degraded else "ok"
 
-    def _parts(self) -> Parts:
+    def _sources(self) -> Sources:
         models = self._snapshots.now().models
-        return Parts(self._channels, self.live, self._memory, models, self._trouble(), self._mcp.states())
+        return Sources(self._channels, self.live, self._memory, models, self._trouble(), self._mcp.states())
 
     def _trouble(self) -> str:
         """Why nothing can be stored at the moment (Chinese, for admins); "" while all is well."""

@@ -12,7 +12,7 @@ from gateway.pipeline import Pipeline
 from gateway.removed import Removed
 from gateway.sent_request import SentRequest, request_as_sent
 from gateway.snapshot import Snapshots
-from gateway.status import Parts, levels, status
+from gateway.status import Sources, levels, status
 from gateway.storage.conversation_index import ConversationIndex, ConversationPage
 from gateway.storage.inbox import Inbox
 from gateway.tracing.metrics import Metrics
@@ -41,7 +41,7 @@ class Backend:
         turns: TurnForgetting,
         traces: Traces,
         metrics: Metrics,
-        parts: Callable[[], Parts],
+        sources: Callable[[], Sources],
         clock: Callable[[], float],
     ) -> None:
         self._live = live
@@ -54,13 +54,13 @@ class Backend:
         self._turns = turns
         self._traces = traces
         self._metrics = metrics
-        self._parts = parts
+        self._sources = sources
         self._clock = clock
 
     @property
     def trouble(self) -> str:
         """Why nothing can be stored at the moment (Chinese, for admins); "" while all is well."""
-        return self._parts().trouble
+        return self._sources().trouble
 
     @property
     def web(self) -> WebChannel:
@@ -94,7 +94,7 @@ class Backend:
 
     async def status(self) -> Mapping[str, Any]:
         """How the gateway is."""
-        return await status(self._parts(), self._inbox, self._pipeline.lanes)
+        return await status(self._sources(), self._inbox, self._pipeline.lanes)
 
     async def forget(self, user: str) -> Removed:
         """Removes every trace of one person. Raises StoreError, sqlite3.Error."""
@@ -137,7 +137,7 @@ class Backend:
 
     async def metrics(self) -> str:
         """Prometheus text."""
-        return await self._metrics.text(await levels(self._parts(), self._inbox, self._pipeline.lanes, self._clock()))
+        return await self._metrics.text(await levels(self._sources(), self._inbox, self._pipeline.lanes, self._clock()))
 
     async def traces(self, query: TraceQuery, before: int | None = None, limit: int = 50) -> TracePage:
         """One page of what happened to messages, newest first. Raises sqlite3.Error."""

@@ -16,8 +16,8 @@ from memory.memory import Memory
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
-    """What the state of the gateway is made of."""
+class Sources:
+    """What the state of the gateway is read from."""
 
     channels: Mapping[str, Channel]
     live: LiveSettings
@@ -41,20 +41,20 @@ class Parts:
         return bool(self.live.problems) or not well
 
 
-async def status(parts: Parts, inbox: Inbox, lanes: Lanes) -> dict[str, Any]:
+async def status(sources: Sources, inbox: Inbox, lanes: Lanes) -> dict[str, Any]:
     """The form of ``GET /api/status``: no secret, no id of a user."""
-    live = parts.live
-    redis = parts.memory.redis()
+    live = sources.live
+    redis = sources.memory.redis()
     return {
-        "status": "degraded" if parts.degraded else "ok",
-        "channels": {name: _health(channel.health()) for name, channel in parts.channels.items()},
-        "models": {name: _model(name, parts) for name in live.current.models},
+        "status": "degraded" if sources.degraded else "ok",
+        "channels": {name: _health(channel.health()) for name, channel in sources.channels.items()},
+        "models": {name: _model(name, sources) for name in live.current.models},
         "demo": any(model.provider == "demo" for model in live.current.models.values()),
-        "mcp": {name: _health(server) | {"tools": list(server.tools)} for name, server in parts.mcp.items()},
+        "mcp": {name: _health(server) | {"tools": list(server.tools)} for name, server in sources.mcp.items()},
         "redis": {"state": redis.state, "cooldown_left": redis.cooldown_left, "remedy": redis.remedy},
-        "memory": asdict(parts.memory.files()),
+        "memory": asdict(sources.memory.files()),
         "long_term": {"state": "off"},
-        "inbox": {"state": "failing" if parts.trouble else "ok", "detail": parts.trouble},
+        "inbox": {"state": "failing" if sources.trouble else "ok", "detail": sources.trouble},
         "queue": {**await _counts(inbox), "lanes": len(lanes)},
         "config": {
             "problems": [str(problem) for problem in live.problems],
@@ -71,8 +71,8 @@ async def _counts(inbox: Inbox) -> dict[str, int | None]:
         return {"waiting": None, "unsent": None}
 
 
-def _model(name: str, parts: Parts) -> dict[str, Any]:
-    settings, health = parts.live.current.models[name], parts.models.health().get(name)
+def _model(name: str, sources: Sources) -> dict[str, Any]:
+    settings, health = sources.live.current.models[name], sources.models.health().get(name)
     shown = {"provider": settings.provider, "model": "demo" if settings.provider == "demo" else settings.model}
     return shown | (_health(health) if health else {})
 
@@ -81,7 +81,7 @@ def _health(health: Health | ModelHealth | McpState) -> dict[str, Any]:
     return {"ok": health.ok, "detail": health.detail, "since": health.since}
 
 
-async def levels(parts: Parts, inbox: Inbox, lanes: Lanes, now: float) -> Levels:
+async def levels(sources: Sources, inbox: Inbox, lanes: Lanes, now: float) -> Levels:
     """What the metrics look at when they are asked for; `now` in unix seconds."""
     counts = await _counts(inbox)
     return Levels(
@@ -89,9 +89,9 @@ async def levels(parts: Parts, inbox: Inbox, lanes: Lanes, now: float) -> Levels
         oldest=await _oldest(inbox, now),
         unsent=counts["unsent"] or 0,
         lanes=len(lanes),
-        redis=parts.memory.redis().state,
-        channels={name: channel.health().ok for name, channel in parts.channels.items()},
-        models={name: health.ok for name, health in parts.models.health().items()},
+        redis=sources.memory.redis().state,
+        channels={name: channel.health().ok for name, channel in sources.channels.items()},
+        models={name: health.ok for name, health in sources.models.health().items()},
     )
 
 

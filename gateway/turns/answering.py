@@ -9,7 +9,7 @@ from functools import partial
 from agents.agent import Agent
 from agents.model import Completion, ContextTooLong, ModelRequest
 from agents.prompt import compose
-from agents.tool_loop import Round, ToolLoop, spec_tokens
+from agents.tool_loop import ToolLoop, ToolRound, spec_tokens
 from channels.message import Delta, Progress, Usage
 from gateway.route import LaneState
 from gateway.snapshot import Snapshot
@@ -149,7 +149,7 @@ class Answering:
             said.append(piece)
             tell(Delta(piece))
 
-        async def keep(number: int, round_: Round) -> None:
+        async def keep(number: int, round_: ToolRound) -> None:
             said.clear()
             await self._remember_round(question, number, round_)
 
@@ -258,7 +258,7 @@ class Answering:
             raise QuestionTooLong
         return window
 
-    async def _remember_round(self, question: Question, number: int, round_: Round) -> None:
+    async def _remember_round(self, question: Question, number: int, round_: ToolRound) -> None:
         """Stores the calls of a round, or its results once there are any."""
         asking, *results = turns_of(question.turn, number, round_, question.snapshot.iso(self._clock()))
         await self._memory.remember(question.conversation, results or [asking])

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from agents.tool_loop import Round
+from agents.tool_loop import ToolRound
 from agents.tools.jobs import JobBoard
 from agents.tools.tool import CallContext, Passage
 from gateway.snapshot import Snapshot
@@ -77,12 +77,12 @@ class PastTurns:
         return [item.id for item in newest[:_CONVERSATIONS]]
 
 
-def rounds_of(turns: Sequence[Turn]) -> tuple[Round, ...]:
+def rounds_of(turns: Sequence[Turn]) -> tuple[ToolRound, ...]:
     """The rounds of calls among the turns that answer one question, in order."""
-    rounds: list[Round] = []
+    rounds: list[ToolRound] = []
     for turn in turns:
         if turn.role is Role.ASSISTANT and turn.tool_calls:
-            rounds.append(Round(turn.text, turn.tool_calls, model=turn.model))
+            rounds.append(ToolRound(turn.text, turn.tool_calls, model=turn.model))
         elif turn.role is Role.TOOL and turn.call and rounds:
             last = rounds[-1]
             if turn.call in {call.id for call in last.open}:
@@ -90,7 +90,7 @@ def rounds_of(turns: Sequence[Turn]) -> tuple[Round, ...]:
     return tuple(rounds)
 
 
-def turns_of(question: Turn, number: int, round_: Round, at: str) -> list[Turn]:
+def turns_of(question: Turn, number: int, round_: ToolRound, at: str) -> list[Turn]:
     """One round as turns: the answer with its calls, then the results; each time with the same ids."""
     here = f"{question.id}/t{number}"
     asking = Turn(

@@ -13,7 +13,7 @@ from agents.classify import Candidate, classify_request, read_choice
 from agents.model import ChatMessage, ModelRequest, ModelSettings, ToolSpec
 from agents.prompt import compose
 from agents.summarise import summary_request, tidy
-from agents.tool_loop import Round
+from agents.tool_loop import ToolRound
 from agents.tools.recall import RECALL
 from agents.tools.tool import Passage
 from agents.wire import Dialect, body
@@ -97,7 +97,7 @@ def requests(text: str) -> Iterator[tuple[str, ModelRequest]]:
     copied = tidy(text, 2000)  # a summariser that copies what it was told
     yield "summary", asked(summary=copied)
     yield "everything", asked(text, history(text), speaker_name=text, summary=copied, recall=[text], tools=True)
-    loop = asked(tools=True).messages + Round(text, (called(text),), (("c", text),)).messages()
+    loop = asked(tools=True).messages + ToolRound(text, (called(text),), (("c", text),)).messages()
     yield "tool result", ModelRequest(messages=loop, tools=(ToolSpec("lookup", "查", '{"type": "object"}'),))
     yield "shared group", asked(voiced(turn(Role.USER, text, name=text, user=PERSON)), group=True, shared=True)
     talk = [
@@ -165,7 +165,7 @@ async def test_recalled_passages_are_a_tool_s_result() -> None:
         past = Past(attempt.text)
         context: Any = Context(past)
         result = await RECALL.run(context, {"query": attempt.text})
-        messages = asked(tools=True).messages + Round("", (called("x"),), (("c", result),)).messages()
+        messages = asked(tools=True).messages + ToolRound("", (called("x"),), (("c", result),)).messages()
         sent: Any = body(ModelRequest(messages=messages), MODEL, Dialect())["messages"]
         assert attempt.code in json.dumps(sent)
         assert not judged(sent), attempt

@@ -22,7 +22,7 @@ from agents.model import (
     ModelTimeout,
     TokenUsage,
 )
-from agents.tool_loop import BROKEN_OFF, CALLS, MAX_RESULT, ROUNDS, Round, ToolLoop
+from agents.tool_loop import BROKEN_OFF, CALLS, MAX_RESULT, ROUNDS, ToolLoop, ToolRound
 from agents.tools.jobs import JobBoard
 from agents.tools.tool import Arguments, CallContext, Tool, ToolError
 from agents.wire import Dialect, body
@@ -96,7 +96,7 @@ class Bench:
 
     def __init__(self, client: Script, *tools: Tool, **over: Any) -> None:
         self.log: list[str] = []
-        self.kept: dict[int, Round] = {}
+        self.kept: dict[int, ToolRound] = {}
         self.keys: list[str] = []
         self.said: list[str] = []
         self.client = client
@@ -113,7 +113,7 @@ class Bench:
         self.keys.append(key)
         return context(key)
 
-    async def _keep(self, number: int, round_: Round) -> None:
+    async def _keep(self, number: int, round_: ToolRound) -> None:
         self.kept[number] = round_
         self.log.append(f"keep {number} {len(round_.results)}")
 
@@ -328,7 +328,7 @@ async def test_a_context_that_is_too_long_is_asked_again_without_running_anythin
 async def test_a_call_that_was_broken_off(repeatable: bool, result: str, runs: list[str]) -> None:
     done = ToolCall("a", "again", "{}")
     open_ = ToolCall("b", "again", "{}")
-    before = Round("", (done, open_), (("a", "旧"),))
+    before = ToolRound("", (done, open_), (("a", "旧"),))
     bench = Bench(Script(says("好")))
     again = bench.tool("again", "新", repeatable=repeatable)
     bench.loop = ToolLoop(bench.client, [again], bench._context, bench._keep, rounds=[before])
@@ -340,7 +340,7 @@ async def test_a_call_that_was_broken_off(repeatable: bool, result: str, runs: l
 
 
 async def test_rounds_done_before_count_among_the_rounds() -> None:
-    done = Round("", (ToolCall("a", "note", "{}"),), (("a", "旧"),))
+    done = ToolRound("", (ToolCall("a", "note", "{}"),), (("a", "旧"),))
     bench = Bench(Script(says("好")), rounds=[done] * ROUNDS)
     await bench.run()
     assert bench.client.requests[0].tools == ()
