@@ -5,9 +5,13 @@ test compares the file with what this makes, and a key without a meaning (or a m
 """
 
 import re
+import sys
 import typing
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+
+# This checkout's own packages, whichever checkout is installed.
+sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import yaml
 from pydantic import BaseModel, BeforeValidator, SecretStr
@@ -58,7 +62,7 @@ SECTIONS: Mapping[str, tuple[str, str]] = {
         "`main` 由离线的演示模型代替，启动时会说明；启用了其他渠道，则拒绝启动。",
     ),
     "agent": ("智能体的默认值", "智能体文件和渠道可以用 `context` 逐项改写；越靠近使用处的越优先。"),
-    "router": ("由谁回答", "依次看：本条消息指定的、用户用 `/agent` 选定的、规则、上一次的、默认的。"),
+    "router": ("由谁回答", "依次看：本条消息指定的、用户用 `/agent` 选定的、规则、上一次的、例句、模型分类、默认的。"),
     "memory": ("记忆", "除 `memory.masking` 外，改后需重启。"),
     "cluster": ("多实例", "改后需重启。"),
     "conversations": ("对话", "`conversations.group-context` 改后需重启。"),
@@ -166,7 +170,7 @@ MEANINGS: Mapping[str, str] = {
     "limits.tokens-per-day": "每天（按 `timezone`）的 token 数，以模型服务端报的为准，没有报的按估算；只计回答，不计分类和摘要；用完当次的回答照常给出，之后的消息得到固定的 `daily-limit`，命令不受影响",
     "limits.max-text-bytes": "单条消息的上限，单位字节（UTF-8，一个汉字 3 字节）；超出时请对方缩短",
     "texts": "按名字替换，例如 `{busy: 请稍后再试}`；花括号中的名字会被填入",
-    "admins": "可用管理命令的用户标识，发送 `/whoami` 查看；这个版本还没有管理命令",
+    "admins": "管理员的用户标识，发送 `/whoami` 查看；全群共用一段对话时，只有他们和最近提问的人可以 `/new`",
     "tools.mcp": "MCP 服务，每一项的键见下",
     "tools.mcp.NAME.command": "本机的程序和它的参数，例如 `[npx, -y, 包名]`；它用标准输入输出说话，随网关启动和结束。只继承 `PATH`、`HOME` 一类的环境变量",
     "tools.mcp.NAME.env": "给程序的环境变量",
@@ -303,7 +307,11 @@ def bounds(field: FieldInfo) -> str:
     """The lowest and the highest number a key takes."""
     signs = (("ge", "≥"), ("gt", ">"), ("le", "≤"))
     said = ((sign, getattr(each, name, None)) for each in field.metadata for name, sign in signs)
-    return "，".join(f"{sign} {bound:g}" for sign, bound in said if bound is not None)
+    return "，".join(f"{sign} {_number(bound)}" for sign, bound in said if bound is not None)
+
+
+def _number(value: float) -> str:
+    return f"{value:.0f}" if value == int(value) else f"{value:g}"
 
 
 def not_yet() -> dict[str, str]:
@@ -315,7 +323,10 @@ def not_yet() -> dict[str, str]:
             for kind, model in KINDS.items()
         },
         "agents": {"a": AgentSettings(prompt="-", tools=("current_time",))},
-        "memory": {"redis": {"url": "redis://x"}, "long-term": {"store": "milvus", "embedding": "x"}},
+        "memory": {
+            "redis": {"url": "redis://x"},
+            "long-term": {"store": "milvus", "embedding": "x", "uri": "x", "top-k": 1, "min-score": 0.1},
+        },
         "cluster": {"enabled": True},
         "conversations": {"group-context": "shared"},
     }

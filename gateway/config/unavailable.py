@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from channels.dingtalk.settings import DingTalkSettings
 from channels.wecom.settings import WeComBotSettings
 from gateway.config.problems import KeyPath
-from gateway.config.sections import Settings
+from gateway.config.sections import LongTermSettings, Settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +53,25 @@ def _wecom_webhook(settings: Settings) -> Iterable[Unavailable]:
             yield Unavailable(("channels", name, "mode"), "写 websocket")
 
 
+_LONG_TERM = LongTermSettings()
+
 REFUSED: tuple[Finder, ...] = (
     _channel("wecom-app"),
     _wecom_webhook,
     _cards,
     _when(lambda s: s.memory.long_term.store == "milvus", ("memory", "long-term", "store"), "写 embedded"),
     _when(lambda s: bool(s.memory.long_term.embedding), ("memory", "long-term", "embedding"), "留空"),
+    _when(lambda s: bool(s.memory.long_term.uri), ("memory", "long-term", "uri"), "留空"),
+    _when(
+        lambda s: s.memory.long_term.top_k != _LONG_TERM.top_k,
+        ("memory", "long-term", "top-k"),
+        f"写 {_LONG_TERM.top_k}",
+    ),
+    _when(
+        lambda s: s.memory.long_term.min_score != _LONG_TERM.min_score,
+        ("memory", "long-term", "min-score"),
+        f"写 {_LONG_TERM.min_score}",
+    ),
     _when(lambda s: s.cluster.enabled, ("cluster", "enabled"), "写 false"),
 )
 """What must not be asked for."""
