@@ -344,6 +344,14 @@ def test_chunks_are_forgotten_after_a_while() -> None:
     assert chunks.add(chunk("b", 2, 3), 14.5) is None, "too late: two of three are gone"
 
 
+def test_an_event_of_too_many_frames_is_dropped() -> None:
+    chunks = Chunks()
+    assert chunks.add(chunk("a", 0, 1025), 0) is None
+    assert len(chunks) == 0
+    assert chunks.add(chunk("b", 0, 1024), 0) is None
+    assert len(chunks) == 1
+
+
 def test_chunks_hold_a_bounded_amount() -> None:
     chunks = Chunks(most_bytes=1000)
     for number in range(100):

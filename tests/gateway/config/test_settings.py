@@ -200,6 +200,11 @@ def test_aliases_and_merge_keys_of_yaml(write: Write) -> None:
 
 
 # ---------------------------------------------------------------- what is refused
+
+
+ALIAS_BOMB = "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}' if n else 'x'] * 4)}]\n" for n in range(9))
+"""Nine levels of four aliases each: 350,000 nodes, were they built."""
+
 WRONG = [
     ("server: {port: 70000}", 1, "server.port", "65535"),
     ("server: {port: 0}", 1, "server.port", "不小于 1"),
@@ -305,6 +310,7 @@ WRONG = [
     ("timezone: UTC\nx: \x07", 2, "", "控制字符"),
     ("? [a]\n: b", 1, "", "名字"),
     ("a: &a [*a]", 1, "", "别名"),
+    (ALIAS_BOMB, 1, "", "展开后过大"),
 ]
 
 
@@ -497,6 +503,9 @@ def test_a_wrong_agent_is_named_with_file_line_and_key(write: Write, text: str, 
         ),
         ("memory: {long-term: {store: milvus}}", "memory.long-term.store"),
         ("memory: {long-term: {embedding: main}}", "memory.long-term.embedding"),
+        ("memory: {long-term: {uri: http://milvus}}", "memory.long-term.uri"),
+        ("memory: {long-term: {top-k: 4}}", "memory.long-term.top-k"),
+        ("memory: {long-term: {min-score: 0.5}}", "memory.long-term.min-score"),
         ("cluster: {enabled: true}", "cluster.enabled"),
     ],
 )
