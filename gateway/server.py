@@ -78,7 +78,7 @@ async def _border(request: web.Request, handler: Handler) -> web.StreamResponse:
     except (ValueError, RecursionError) as error:
         # What parsing raises comes from what was sent. It is our omission all the same, hence the log line.
         return _failed(request, error, 400, "bad request")
-    except Exception as error:
+    except Exception as error:  # border: one HTTP handler
         return _failed(request, error, 500, "internal error")
 
 

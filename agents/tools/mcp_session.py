@@ -162,7 +162,7 @@ async def opened(settings: McpServerSettings, *, show_errors: bool) -> AsyncGene
     async with AsyncExitStack() as stack:
         try:
             await stack.enter_async_context(client)
-        except Exception as error:
+        except Exception as error:  # border: whatever a foreign server does while it is met
             raise McpUnreachable(_why(error, answers)) from None
         yield McpSession(client, line)
 

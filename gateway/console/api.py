@@ -245,7 +245,7 @@ class Api:
             await response.write_eof()
         except (ConnectionError, TimeoutError):
             logger.debug("chat_reader_gone")
-        except Exception as error:
+        except Exception as error:  # border: one answer that is streamed
             # The status line is out already, so the usual border could only break the stream's form.
             logger.error("chat_stream_failed error=%s", type(error).__name__)
             logger.debug("chat_stream_failed", exc_info=error)

@@ -190,7 +190,7 @@ def _run_together(connection: sqlite3.Connection, batch: list[_Job]) -> bool:
     try:
         for job in batch:
             job.result = job.work(connection)
-    except Exception:  # whose it is will show when each runs by itself
+    except Exception:  # border: whose it is will show when each runs by itself
         with contextlib.suppress(sqlite3.Error):  # some errors have ended the transaction already
             connection.execute("ROLLBACK")
         return False
@@ -210,7 +210,7 @@ def _run_alone(connection: sqlite3.Connection, jobs: list[_Job]) -> None:
     for job in jobs:
         try:
             job.result = job.work(connection)
-        except Exception as error:  # handed to whoever asked
+        except Exception as error:  # border of one job: handed to whoever asked
             job.error = error
     _hand_over(jobs)
 
@@ -228,7 +228,7 @@ def _run_one(connection: sqlite3.Connection, job: _Job) -> None:
     connection.execute("SAVEPOINT job")
     try:
         job.result = job.work(connection)
-    except Exception as error:  # handed to whoever asked
+    except Exception as error:  # border of one job: handed to whoever asked
         job.error = error
         connection.execute("ROLLBACK TO job")
     connection.execute("RELEASE job")
