@@ -1,13 +1,16 @@
 """What the documentation says is so: keys, commands, routes, links, paths, examples."""
 
 import argparse
+import ast
 import importlib.util
 import os
 import re
 import shlex
+import sys
 import tomllib
 import typing
 from collections.abc import Iterator
+from importlib import metadata
 from pathlib import Path
 from types import ModuleType
 
@@ -30,8 +33,18 @@ from gateway.server import build_public
 from tests.gateway.console.fake_backend import FakeBackend
 
 ROOT = Path(__file__).parents[2]
-WRITTEN = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "docs/architecture.md", "workspace/README.md")
+WRITTEN = (
+    "README.md",
+    "CONTRIBUTING.md",
+    "SECURITY.md",
+    "CHANGELOG.md",
+    "docs/architecture.md",
+    "docs/known-gaps.md",
+    "workspace/README.md",
+)
 PAGES = (*WRITTEN, "docs/config.md")
+CONFIGS = ("config/gateway.yaml", "config/.env.example")
+FOLDERS = r"(?:config|docs|memory|agents|channels|gateway|tests|workspace|\.ci)"
 MADE_LATER = ("config/.env", "workspace/console-token", "tests/browser/shots")
 """Named in the documentation, but made by the admin or by the gateway."""
 
@@ -140,23 +153,26 @@ def test_the_readme_says_which_channels_there_are() -> None:
 
 
 NOT_YET = {
-    "agent.context.summary": "摘要",
-    "router.classify": "模型分类",
-    "memory.long-term": "知识库",
-    "memory.redis.url": "Redis",
-    "cluster.enabled": "多实例",
-    "conversations.group-context": "全群共用上下文",
-    "limits.tokens-per-day": "按天限额",
+    "channels.wecom-app.enabled": "企业微信自建应用",
+    "channels.wecom-bot.mode": "企业微信智能机器人的 webhook 模式",
     "channels.dingtalk.card-template-id": "钉钉卡片",
+    "memory.long-term": "知识库",
+    "memory.long-term.store": "知识库",
+    "memory.long-term.uri": "知识库",
+    "memory.long-term.embedding": "知识库",
+    "memory.long-term.top-k": "知识库",
+    "memory.long-term.min-score": "知识库",
+    "cluster.enabled": "多实例",
 }
+"""What a reader is told of each key that does nothing yet."""
 
 
-@pytest.mark.parametrize("page", ["README.md", "CHANGELOG.md"])
+@pytest.mark.parametrize("page", ["README.md", "CHANGELOG.md", "docs/known-gaps.md"])
 def test_pages_name_all_that_is_not_there_yet_and_nothing_else(page: str, generator: ModuleType) -> None:
     said = re.search(r"^还没有：([^。]*)。", text_of(page), re.MULTILINE)
     listed = said[1].split("、") if said else []
-    refused = generator.not_yet()
-    assert listed == [name for key, name in NOT_YET.items() if key in refused]
+    assert generator.not_yet().keys() == NOT_YET.keys()
+    assert listed == list(dict.fromkeys(NOT_YET.values()))
 
 
 # ---- command line
@@ -216,6 +232,8 @@ def test_every_command_that_is_shown_can_be_typed() -> None:
             assert words[1] in targets, f"{page}: {line}"
         elif "gateway" in words and words[words.index("gateway") - 1] == "-m":
             _parser().parse_args(words[words.index("gateway") + 1 :])
+        elif words[:2] == [".venv/bin/python", "-m"]:
+            assert importlib.util.find_spec(words[2]), f"{page}: {line}"
         elif words and words[0].startswith(".venv/bin/python"):
             assert (ROOT / words[1]).exists(), f"{page}: {line}"
         else:
@@ -304,11 +322,25 @@ def test_links_lead_somewhere(page: str) -> None:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_paths_that_are_named_exist(page: str) -> None:
-    named = re.findall(
-        r"`((?:config|docs|memory|agents|channels|gateway|tests|workspace|\.ci)/[\w./-]*)`", text_of(page), re.A
+    assert missing(re.findall(rf"`({FOLDERS}/[\w./-]*)`", text_of(page), re.A)) == []
+
+
+@pytest.mark.parametrize("file", CONFIGS)
+def test_paths_that_comments_name_exist(file: str) -> None:
+    comments = "\n".join(re.findall(r"(?:^| )#(.*)", text_of(file), re.MULTILINE))
+    assert missing(re.findall(rf"(?<![\w./-]){FOLDERS}/[\w./-]*", comments, re.A)) == []
+
+
+def missing(named: list[str]) -> list[str]:
+    return [path for path in named if path not in MADE_LATER and "NAME" not in path and not (ROOT / path).exists()]
+
+
+def test_the_layers_of_gateway_are_those_that_are_checked() -> None:
+    contracts = tomllib.loads(text_of("pyproject.toml"))["tool"]["importlinter"]["contracts"]
+    (layers,) = (each["layers"] for each in contracts if each.get("containers") == ["gateway"])
+    assert next(body for body in blocks("docs/architecture.md", "text") if body.startswith("__main__")) == "".join(
+        f"{layer}\n" for layer in layers
     )
-    missing = [path for path in named if path not in MADE_LATER and "NAME" not in path and not (ROOT / path).exists()]
-    assert missing == []
 
 
 def distributions(listed: list[str]) -> list[str]:
@@ -322,6 +354,41 @@ def test_every_dependency_has_its_reason() -> None:
     others = text_of("CONTRIBUTING.md").partition("\n测试：")[2].partition("\n## ")[0]
     extras = [each for extra in project["optional-dependencies"].values() for each in extra]
     assert set(code(others)) == set(distributions(extras))
+
+
+def normal(distribution: str) -> str:
+    return re.sub(r"[-_.]+", "-", distribution).lower()
+
+
+def imported(*folders: str) -> dict[str, set[str]]:
+    """What these folders import of others: each module's top name and the distributions it may come from."""
+    found: set[str] = set()
+    for path in (path for folder in folders for path in (ROOT / folder).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Import):
+                found |= {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                found.add(node.module.partition(".")[0])
+    origins = metadata.packages_distributions()
+    foreign = found - sys.stdlib_module_names - {"memory", "agents", "channels", "gateway", "tests"}
+    return {name: {normal(each) for each in origins.get(name, [name])} for name in foreign}
+
+
+def test_every_import_is_declared_or_comes_with_what_is() -> None:
+    project = tomllib.loads(text_of("pyproject.toml"))["project"]
+    extras = project["optional-dependencies"]
+    own = {normal(each) for each in distributions([*project["dependencies"], *extras["mcp"]])}
+    all_of_them = own | {normal(each) for extra in extras.values() for each in distributions(extra)}
+    table = rows("CONTRIBUTING.md", "随它们而来")
+    told = {normal(name): normal(code(cells[1])[0]) for cells in table for name in code(cells[0])}
+    carried = set()
+    for declared, folders in ((own, ("memory", "agents", "channels", "gateway")), (all_of_them, ("tests", "docs"))):
+        undeclared = {name: origins for name, origins in imported(*folders).items() if not origins & declared}
+        assert [name for name, origins in undeclared.items() if not any(told.get(o) in declared for o in origins)] == []
+        carried |= {origin for origins in undeclared.values() for origin in origins}
+    assert carried == told.keys()
+    for name, parent in told.items():
+        assert name in {normal(each) for each in distributions(metadata.requires(parent) or [])}, f"{parent}: {name}"
 
 
 @pytest.mark.parametrize("page", WRITTEN)
