@@ -39,6 +39,7 @@ class Parts:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._with_shelf: set[str] | None = None  # lanes that may have parts on the shelf; belongs to database's thread
 
     async def waiting(self, turn: int) -> list[WaitingPart]:
         """The parts of a turn's answer that are not sent yet, in order."""
@@ -101,23 +102,36 @@ class Parts:
         """The parts from `number` on wait for the person's next contact."""
 
         def work(db: sqlite3.Connection) -> None:
-            db.execute(
-                "UPDATE parts SET state = 'shelved' WHERE turn = ? AND number >= ? AND state = 'waiting'",
+            rows = db.execute(
+                "UPDATE parts SET state = 'shelved' WHERE turn = ? AND number >= ? AND state = 'waiting' RETURNING lane",
                 (turn, number),
-            )
+            ).fetchall()
+            if self._with_shelf is not None:
+                self._with_shelf.update(row["lane"] for row in rows)
 
         await self._database.run(work)
 
     async def shelved(self, lane: LaneKey, since: float) -> list[ShelvedPart]:
-        """The parts of a lane on the shelf, oldest first, of messages accepted at `since` or later."""
+        """The parts of a lane on the shelf, oldest first, of messages accepted at `since` or later.
+
+        Most lanes have none, and each contact asks: what is known of those costs nothing.
+        """
+        key = str(lane)
+        if self._with_shelf is not None and key not in self._with_shelf:
+            return []
 
         def work(db: sqlite3.Connection) -> list[ShelvedPart]:
+            if self._with_shelf is None:
+                found = db.execute("SELECT DISTINCT lane FROM parts WHERE state = 'shelved'")
+                self._with_shelf = {row["lane"] for row in found}
             rows = db.execute(
                 "SELECT p.*, (SELECT id FROM messages n WHERE n.turn = p.turn ORDER BY seq DESC LIMIT 1) AS message_id"
                 " FROM parts p JOIN messages m ON m.seq = p.turn"
                 " WHERE p.lane = ? AND p.state = 'shelved' AND m.accepted_at >= ? ORDER BY p.turn, p.number",
-                (str(lane), since),
-            )
+                (key, since),
+            ).fetchall()
+            if not rows:
+                self._with_shelf.discard(key)
             return [ShelvedPart(r["turn"], r["number"], r["total"], r["text"], r["message_id"]) for r in rows]
 
         return await self._database.run(work)

@@ -12,6 +12,7 @@ from gateway.storage.database import Database
 from gateway.storage.inbox import SCHEMA, Inbox
 from gateway.storage.parts import Parts
 from gateway.storage.stored_message import Duplicate, Group, State, Stored
+from memory.conversation import LaneKey
 from tests.gateway.messages import message
 
 Open = Callable[[], "asyncio.Future[Inbox]"]
@@ -168,6 +169,26 @@ async def test_answers_nobody_was_sent_in_time_expire_too(files: Reopened) -> No
     assert [pending.turn for pending in await inbox.pending()] == [new.seq]
     assert len(await files.parts.shelved(shelved.message.lane, 0.0)) == 1
     assert await inbox.accept(old.message, 200.0) == Duplicate(State.EXPIRED)
+
+
+async def test_who_has_nothing_on_the_shelf_costs_the_database_nothing(files: Reopened) -> None:
+    """Also after a restart, and where something was there once."""
+    inbox = await files.open()
+    stored = await accepted(inbox, now=10.0)
+    other = LaneKey("uabcdefghijk2", "wechat", "b759cea3338c", False)
+    await inbox.finish(Group((stored,)), State.ANSWERED, ["答复"], 11.0)
+    for _ in range(2):
+        assert await files.parts.shelved(stored.message.lane, 0.0) == []
+    await files.parts.shelve(stored.seq, 0)
+    assert len(await files.parts.shelved(stored.message.lane, 0.0)) == 1
+    await files.open()
+    assert len(await files.parts.shelved(stored.message.lane, 0.0)) == 1
+    await files.parts.sent(stored.seq, 0, "", 12.0)
+    assert await files.parts.shelved(stored.message.lane, 0.0) == []
+    assert files.database is not None
+    await files.database.close()  # whoever asks it now waits for ever
+    assert await files.parts.shelved(stored.message.lane, 0.0) == []
+    assert await files.parts.shelved(other, 0.0) == []
 
 
 async def test_an_answer_stopped_before_its_first_word_is_done(files: Reopened) -> None:
