@@ -134,10 +134,16 @@ class Appender:
             kept = cut_back(self._workspace, file, found.size, size)
             cut = size - found.size
             return Mended(path=subject, outcome=Outcome.TORN, items=found.items, cut=cut, kept=kept)
-        items, kept = adopt(self._workspace, file, size)
-        unreadable = found.unreadable + bool(found.behind)
-        outcome = Outcome.UNREADABLE if not items else Outcome.DAMAGED if unreadable else Outcome.ADOPTED
-        return Mended(path=subject, outcome=outcome, items=items, unreadable=unreadable, kept=kept)
+        done = adopt(self._workspace, file, size)
+        outcome = Outcome.UNREADABLE if not done.items else Outcome.DAMAGED if done.unreadable else Outcome.ADOPTED
+        return Mended(
+            path=subject,
+            outcome=outcome,
+            items=done.items,
+            unreadable=done.unreadable,
+            not_utf8=done.not_utf8,
+            kept=done.kept,
+        )
 
     def forget(self, user: str) -> None:
         """What is remembered of the ends of this person's files is of no use any more."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from memory.conversation import Role, Turn
 from memory.sanitise import storable
-from memory.tail import Chunks, is_remark, pieces, sound_size
+from memory.tail import Chunks, pieces, sound_size
 from memory.yamlform import write_item
 
 KNOWN_IDS = 512
@@ -56,31 +56,25 @@ def inspect(fd: int, size: int) -> Ending:
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """A whole file: how many items are readable, how many pieces are not, and as in `Ending`.
-
-    `behind` counts the bytes of an interrupted write behind `size`, without NULs.
-    """
+    """A whole file: how many items are readable, and as in `Ending`."""
 
     items: int
-    unreadable: int
     size: int
-    behind: int
     torn: bool
     edited: bool
 
 
 def examine(fd: int, size: int) -> Examination:
-    """Reads an open file from end to end. What holds nothing but blanks and remarks is no unreadable piece."""
+    """Reads an open file from end to end."""
     sound = sound_size(fd, size)
-    items, unreadable, edited = 0, 0, False
+    items, edited = 0, False
     end, torn = sound, sound < size
     for place, piece in enumerate(pieces(Chunks(fd, sound), filled=sound < size)):
         if place == 0 and piece.torn:
             end, torn = piece.end, True
         edited = edited or not piece.ours
         items += piece.turn is not None
-        unreadable += piece.turn is None and not piece.torn and not is_remark(piece.raw)
-    return Examination(items, unreadable, end, sound - end, torn, edited)
+    return Examination(items, end, torn, edited)
 
 
 def clean(turn: Turn) -> Turn:

@@ -1,9 +1,10 @@
 """Items of a conversation file that a person wrote or changed.
 
-Read from PyYAML's events: no tag is run, no alias expanded, and every scalar stays the very text written (``off``,
+UTF-8 or GB18030, item by item. Read from PyYAML's events: no tag is run, no alias expanded, and every scalar stays the very text written (``off``,
 ``12:30``, ``0123``). Depth, number of nodes and size are bounded.
 """
 
+import contextlib
 import json
 import re
 from typing import Any
@@ -34,6 +35,23 @@ def _whole(escapes: re.Match[str]) -> str:
     return escapes[1] + text
 
 
+def decoded(raw: bytes) -> str:
+    """An item's text: UTF-8, or else GB18030 (which holds GBK), in which Chinese editors on Windows save.
+
+    Damaged UTF-8 is often GB18030 by chance, so it is only taken for that where more of it is wrong as UTF-8 than is
+    right. What is neither has U+FFFD in the place of its wrong bytes.
+    """
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError:
+        patched = raw.decode("utf-8", "replace")
+    wrong = patched.count("\ufffd")
+    if wrong > sum(letter >= "\u0800" for letter in patched) - wrong:
+        with contextlib.suppress(UnicodeDecodeError):
+            return raw.decode("gb18030")
+    return patched
+
+
 def read_by_hand(raw: bytes) -> tuple[Role, str, dict[str, Any]]:
     """The role, the text and the fields (texts, lists and dicts of texts) of an item in whatever YAML form.
 
@@ -41,7 +59,7 @@ def read_by_hand(raw: bytes) -> tuple[Role, str, dict[str, Any]]:
     """
     if len(raw) > ITEM_LIMIT:
         raise NotAnItem(f"{len(raw)} bytes in one item")
-    text = raw.decode("utf-8", "replace").removeprefix("\ufeff")
+    text = decoded(raw).removeprefix("\ufeff")
     try:
         return _by_events(text)
     except (yaml.YAMLError, ValueError, RecursionError) as first:

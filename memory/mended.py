@@ -23,14 +23,15 @@ class Outcome(StrEnum):
 class Mended:
     """One file by its path in the workspace; where the original (or what was cut off) was `kept`, if anywhere.
 
-    `items` is how many are in it now, `unreadable` how many pieces were not readable and are only in `kept`, `cut` how
-    many bytes were cut off its end. `error` says why nothing could be done.
+    `items` is how many are in it now, `unreadable` how many places were not readable and are only in `kept`, `not_utf8`
+    how many items were saved in another charset, `cut` how many bytes were cut off its end. `error` says why nothing could be done.
     """
 
     path: str
     outcome: Outcome
     items: int = 0
     unreadable: int = 0
+    not_utf8: int = 0
     cut: int = 0
     kept: str = ""
     error: str = ""
@@ -42,6 +43,7 @@ class Mended:
 
     def __str__(self) -> str:
         """For admins, in Chinese."""
+        charset = f"，其中 {self.not_utf8} 条不是 UTF-8（多半是 GBK），已尽量读出，请核对" if self.not_utf8 else ""
         kept = f"，原样保存在 {self.kept}" if self.kept else ""
         match self.outcome:
             case Outcome.SOUND:
@@ -49,9 +51,9 @@ class Mended:
             case Outcome.TORN:
                 said = f"末尾有写到一半的内容，切去 {self.cut} 字节{kept}；余下 {self.items} 条"
             case Outcome.ADOPTED:
-                said = f"有人写过或改过，已补全每条的 meta，共 {self.items} 条{kept}"
+                said = f"有人写过或改过，已补全每条的 meta，共 {self.items} 条{charset}{kept}"
             case Outcome.DAMAGED:
-                said = f"有 {self.unreadable} 处无法读出，已移走；余下 {self.items} 条{kept}"
+                said = f"有 {self.unreadable} 处无法读出，已移走；余下 {self.items} 条{charset}{kept}"
             case Outcome.UNREADABLE:
                 said = f"没有一条读得出，已移走{kept}"
             case Outcome.NO_FILE:

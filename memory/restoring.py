@@ -3,6 +3,7 @@
 import logging
 import os
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
@@ -11,7 +12,7 @@ from memory.conversation import Turn
 from memory.conversation_file import OpenFile, path_of
 from memory.ending import adopted
 from memory.folder import kept_aside, replaced
-from memory.tail import forwards, read_range
+from memory.tail import Piece, once, pieces_forwards, read_range
 from memory.yamlform import write_item
 
 log = logging.getLogger("sanqiao.memory")
@@ -32,13 +33,37 @@ def cut_back(workspace: Path, file: OpenFile, sound: int, size: int) -> str:
     return kept
 
 
-def adopt(workspace: Path, file: OpenFile, size: int) -> tuple[int, str]:
-    """Adopts a file that a person wrote or changed; one without any readable item is put aside.
+@dataclass(frozen=True, slots=True)
+class Adoption:
+    """A file made whole: its `items`, how many places were `unreadable` and left out, and where the original is `kept`.
 
-    Returns the number of items, and where the original is kept.
+    `not_utf8` of the items were saved in another charset: read as GB18030, or else with U+FFFD for what is wrong.
     """
+
+    items: int
+    unreadable: int
+    not_utf8: int
+    kept: str
+
+
+class _Tally:
+    """Counts what a file's pieces lose as they are passed on."""
+
+    def __init__(self) -> None:
+        self.unreadable = self.not_utf8 = 0
+
+    def counted(self, pieces: Iterable[Piece]) -> Iterator[Piece]:
+        for piece in pieces:
+            self.unreadable += piece.loses
+            self.not_utf8 += piece.not_utf8
+            yield piece
+
+
+def adopt(workspace: Path, file: OpenFile, size: int) -> Adoption:
+    """Adopts a file that a person wrote or changed; one without any readable item is put aside."""
     raw = read_range(file.fd, size, 0)
-    turns = forwards(raw)
+    tally = _Tally()
+    turns = once(tally.counted(pieces_forwards(raw)))
     first = next(turns, None)
     name, subject = file.conversation.file_name, path_of(file.conversation)
     if first is None:
@@ -46,11 +71,13 @@ def adopt(workspace: Path, file: OpenFile, size: int) -> tuple[int, str]:
         os.unlink(name, dir_fd=file.folder)
         os.fsync(file.folder)
         log.warning("file_unreadable path=%s bytes=%d kept=%s", subject, size, kept)
-        return 0, kept
+        return Adoption(0, tally.unreadable, 0, kept)
     kept = _keep(workspace, file, "edited", raw)
     items = replace_with(file, adopted(chain((first,), turns), changed_at(file)))
-    log.warning("file_adopted path=%s items=%d kept=%s", subject, items, kept)
-    return items, kept
+    done = Adoption(items, tally.unreadable, tally.not_utf8, kept)
+    said = "file_%s path=%s items=%d unreadable=%d not_utf8=%d kept=%s"
+    log.warning(said, "damaged" if done.unreadable else "adopted", subject, items, done.unreadable, done.not_utf8, kept)
+    return done
 
 
 def replace_with(file: OpenFile, turns: Iterable[Turn]) -> int:

@@ -7,7 +7,7 @@ left at the end is no item, and a repeat of an item shortly before it is ignored
 import os
 import re
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Protocol, Self
 from zlib import crc32
@@ -50,6 +50,23 @@ class Piece:
     turn: Turn | None
     ours: bool
     torn: bool = False
+
+    @property
+    def loses(self) -> bool:
+        """Whether something in it is read as no turn: damage, what an interrupted write left. Remarks are no loss."""
+        rest = self.raw if self.turn is None else self.raw[self.end - self.offset :]
+        return bool(rest) and not is_remark(rest)
+
+    @property
+    def not_utf8(self) -> bool:
+        """Whether its turn was read from other bytes than UTF-8; its text may have become wrong."""
+        if self.turn is None or self.ours:
+            return False
+        try:
+            self.raw[: self.end - self.offset].decode("utf-8")
+        except UnicodeDecodeError:
+            return True
+        return False
 
 
 def _read(raw: bytes, offset: int, length: int) -> Turn | None:
@@ -223,18 +240,29 @@ def whole(raw: bytes) -> list[Turn]:
 
 def forwards(raw: bytes) -> Iterator[Turn]:
     """The turns of `whole`, one by one. An independent reading for repairs and tests; cost linear in the file."""
+    return once(pieces_forwards(raw))
+
+
+def pieces_forwards(raw: bytes) -> Iterator[Piece]:
+    """The pieces of a whole file in order."""
     sound = raw.rstrip(b"\0")
     chunks = list(split(sound))
-    seen: dict[str, int] = {}
-    answered: dict[str, int] = {}
-    position = 0
     for index, (offset, chunk) in enumerate(chunks):
         if index + 1 < len(chunks):
-            turn = _piece(offset, chunk).turn
+            yield _piece(offset, chunk)
         else:
             before = chunks[index - 1][1] if index else None
             after_ours = before is None or sealed(before) == len(before)
-            turn = _last_piece(offset, chunk, after_ours=after_ours, filled=len(sound) < len(raw)).turn
+            yield _last_piece(offset, chunk, after_ours=after_ours, filled=len(sound) < len(raw))
+
+
+def once(pieces: Iterable[Piece]) -> Iterator[Turn]:
+    """The turns of a whole file's pieces, in order, without repeats."""
+    seen: dict[str, int] = {}
+    answered: dict[str, int] = {}
+    position = 0
+    for piece in pieces:
+        turn = piece.turn
         if turn is None:
             continue
         known = [seen.get(turn.id, -REPEAT_WITHIN - 1)]

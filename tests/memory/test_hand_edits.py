@@ -8,8 +8,11 @@ from pathlib import Path
 
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
 from memory.conversation import ConversationId, Role, Turn
+from memory.handwritten import decoded
 from memory.memory import Memory
 from memory.window import WindowSettings
 from memory.yamlform import write_item
@@ -166,6 +169,64 @@ async def test_two_instances_that_wrote_the_same(memory: Memory, tmp_path: Path)
     raw = path.read_bytes()
     assert raw.count(b'"id": "q2"') == 2, "nothing is written again, and nothing of the past changed"
     assert isinstance(yaml.safe_load(raw), list)
+
+
+GBK_ITEM = "- user: |\n    我在深圳找工作\n- assistant: 好的，薪资有要求吗？\n"
+
+
+@pytest.mark.parametrize("charset", ["gbk", "gb18030"])
+async def test_items_saved_as_gbk_are_read_for_what_they_say(
+    memory: Memory, tmp_path: Path, charset: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What is UTF-8 around them stays; the original is kept byte for byte."""
+    path = path_in(tmp_path)
+    written = ours("甲", "乙") + GBK_ITEM.encode(charset) + "# 备注\n".encode(charset)
+    path.write_bytes(written)
+    expected = ["甲", "乙", "我在深圳找工作", "好的，薪资有要求吗？"]
+    assert await seen(memory) == expected
+    await memory.remember(ONE, [NEW])
+    assert [text for _, text in said(path)] == [*expected, NEW.text]
+    checked(path)
+    (kept,) = (tmp_path / "quarantine" / ONE.lane.user).iterdir()
+    assert kept.read_bytes() == written
+    assert "file_adopted" in caplog.text
+    assert "items=4 unreadable=0 not_utf8=2 kept=quarantine/" in caplog.text
+
+
+async def test_a_whole_file_saved_as_gbk(memory: Memory, tmp_path: Path) -> None:
+    path = path_in(tmp_path)
+    path.write_bytes(ours("甲，我叫王小明", "乙，你好").decode().encode("gbk"))
+    await memory.remember(ONE, [NEW])
+    items = checked(path)
+    assert [item.text for item in items] == ["甲，我叫王小明", "乙，你好", NEW.text]
+    assert [item.meta["id"] for item in items] == ["m0", "m1", "new"], "ids stay"
+
+
+@given(text=st.text(alphabet=st.characters(exclude_categories=["Cs"])))
+def test_utf8_is_never_taken_for_anything_else(text: str) -> None:
+    assert decoded(text.encode()) == text
+
+
+def test_damaged_utf8_is_not_taken_for_gbk() -> None:
+    """With its last byte lost the sentence is no UTF-8; as GB18030 all of it would be other characters."""
+    damaged = "我在深圳找一份工作".encode()[:-2] + b"a"
+    assert damaged.decode("gb18030") != decoded(damaged)
+    assert decoded(damaged) == "我在深圳找一份工\ufffda"
+    assert decoded(b"- user: \xff\xfe") == "- user: \ufffd\ufffd", "neither"
+
+
+async def test_what_an_adoption_leaves_out_is_told(
+    memory: Memory, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An item that cannot be read, and a line behind a whole item: two places."""
+    items = ours("甲", "乙", "丙").split(b"\n- ")
+    raw = items[0] + b"\nrubbish {\n- " + items[1] + b"\n" + DAMAGES["an open quote"] + b"- " + items[2]
+    path_in(tmp_path).write_bytes(raw)
+    await memory.remember(ONE, [NEW])
+    assert [text for _, text in said(path_in(tmp_path))] == ["甲", "乙", "丙", NEW.text]
+    (line,) = [record.getMessage() for record in caplog.records if record.getMessage().startswith("file_")]
+    assert line.startswith("file_damaged ")
+    assert "items=3 unreadable=2 not_utf8=0 kept=quarantine/" in line
 
 
 HUGE = 50_000_000

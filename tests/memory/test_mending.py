@@ -95,6 +95,16 @@ async def test_what_a_person_wrote_is_adopted(memory: Memory, tmp_path: Path) ->
     checked(path)
 
 
+async def test_what_was_saved_as_gbk_is_told(memory: Memory, tmp_path: Path) -> None:
+    path = path_in(tmp_path)
+    path.write_bytes(path.read_bytes() + "- user: 我在深圳\n".encode("gbk"))
+    (found,) = (await mended(memory)).values()
+    assert (found.outcome, found.items, found.not_utf8, found.lost) == (Outcome.ADOPTED, 5, 1, False)
+    assert "其中 1 条不是 UTF-8" in str(found)
+    assert said(path)[-1][1] == "我在深圳"
+    assert await mended(memory) == {}
+
+
 async def test_a_damaged_middle_costs_no_neighbour(memory: Memory, tmp_path: Path) -> None:
     """Far from the end, where no append ever looks."""
     for n in range(3, 800):
