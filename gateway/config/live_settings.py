@@ -9,8 +9,9 @@ from pathlib import Path
 from channels.channel import EntrySettings
 from gateway.config.cross_checks import cross_checks
 from gateway.config.problems import ConfigProblems, Problem
+from gateway.config.secret_values import told
 from gateway.config.sections import Settings
-from gateway.config.settings import Loaded, agent_files, load
+from gateway.config.settings import Loaded, agent_files, load, secrets_in
 from memory.settings import SettingsModel
 
 log = logging.getLogger("sanqiao.config")
@@ -78,6 +79,10 @@ class LiveSettings:
         loaded = await asyncio.to_thread(load, self.config_dir, self._environ)
         merged = await asyncio.to_thread(_merged, self.current, loaded)
         return loaded.settings, changed_keys(merged, loaded.settings)
+
+    def written_secrets(self) -> frozenset[str]:
+        """Every secret that stands in the files and the environment now, good or not. Blocking."""
+        return secrets_in(self.config_dir, self._environ)
 
     async def take_over(self) -> bool:
         """Reads the files now; False (and `problems`) when they cannot be taken over."""
@@ -148,7 +153,7 @@ def _merged(old: Settings, loaded: Loaded) -> Settings:
     )
     problems = cross_checks(merged, loaded.documents)
     if problems:
-        raise ConfigProblems(problems)
+        raise ConfigProblems(told(problems, loaded.secrets))
     return merged
 
 

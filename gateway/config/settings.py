@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from agents.agent import AgentSettings
@@ -15,6 +15,7 @@ from gateway.config.model_reader import read_model
 from gateway.config.notes import dotenv_notes, model_notes, token_note, wide_notes
 from gateway.config.planned_channels import PLANNED
 from gateway.config.problems import ConfigProblems, Problem, shown
+from gateway.config.secret_values import secret_values, told, without_secrets
 from gateway.config.sections import (
     AgentDefaults,
     ClassifySettings,
@@ -57,10 +58,11 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """Good settings and the files they were read from."""
+    """Good settings, the files they were read from, and every secret these hold."""
 
     settings: Settings
     documents: Documents
+    secrets: frozenset[str] = field(default=frozenset(), repr=False)
 
 
 def load_settings(config_dir: Path, environ: Mapping[str, str]) -> Settings:
@@ -72,9 +74,9 @@ def load(config_dir: Path, environ: Mapping[str, str]) -> Loaded:
     """As `load_settings`, with the files' trees for later checks. Raises ConfigProblems."""
     dotenv, problems = _dotenv(config_dir / ".env")
     variables = {**dotenv, **environ}
-    gateway = _document(config_dir / "gateway.yaml", variables)
-    agents = {path.stem: _document(path, variables) for path in agent_files(config_dir)}
-    documents = Documents(gateway, agents)
+    documents = _documents(config_dir, variables)
+    gateway, agents = documents.gateway, documents.agents
+    secrets = secret_values((gateway, *agents.values()), variables)
     problems += gateway.problems
     for name, document in agents.items():
         problems += document.problems
@@ -85,7 +87,7 @@ def load(config_dir: Path, environ: Mapping[str, str]) -> Loaded:
     agent_settings, found = _agents(agents)
     problems += found
     if not gateway.readable:
-        raise ConfigProblems(problems)
+        raise ConfigProblems(told(problems, secrets))
     look_in(config_dir.resolve().parent)
     settings, found = _settings(gateway, agent_settings)
     problems += found
@@ -94,9 +96,9 @@ def load(config_dir: Path, environ: Mapping[str, str]) -> Loaded:
         checked = [problem for problem in checked if problem.key != "agent.default"]
     problems = without_repeats(problems, *checked)
     if problems:
-        raise ConfigProblems(problems)
+        raise ConfigProblems(told(problems, secrets))
     asked = gateway.asked.union(*(document.asked for document in agents.values()))
-    told = (
+    notes = (
         *remarks(settings),
         *token_note(settings),
         *model_notes(settings, gateway, variables),
@@ -104,7 +106,15 @@ def load(config_dir: Path, environ: Mapping[str, str]) -> Loaded:
         *stray_notes(config_dir, asked),
         *dotenv_notes(config_dir / ".env", dotenv, asked, variables),
     )
-    return Loaded(settings.model_copy(update={"notes": told}), documents)
+    shown_notes = tuple(without_secrets(note, secrets) for note in notes)
+    return Loaded(settings.model_copy(update={"notes": shown_notes}), documents, secrets)
+
+
+def secrets_in(config_dir: Path, environ: Mapping[str, str]) -> frozenset[str]:
+    """Every secret the files hold now, whether or not the rest of them is good. Blocking."""
+    variables = {**_dotenv(config_dir / ".env")[0], **environ}
+    documents = _documents(config_dir, variables)
+    return secret_values((documents.gateway, *documents.agents.values()), variables)
 
 
 def agent_files(config_dir: Path) -> list[Path]:
@@ -125,6 +135,11 @@ def _dotenv(dotenv: Path) -> tuple[Mapping[str, str], list[Problem]]:
         return {}, [_unread(dotenv, error)]
     problems = [Problem(shown(dotenv), line, "", "应为 NAME=值；请改写，或以 # 开头作注释") for line in read.bad_lines]
     return read.values, problems
+
+
+def _documents(config_dir: Path, variables: Mapping[str, str]) -> Documents:
+    agents = {path.stem: _document(path, variables) for path in agent_files(config_dir)}
+    return Documents(_document(config_dir / "gateway.yaml", variables), agents)
 
 
 def _document(path: Path, variables: Mapping[str, str]) -> Document:

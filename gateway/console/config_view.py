@@ -8,9 +8,10 @@ from pydantic import SecretStr
 
 from gateway.config.live_settings import LiveSettings, changed_keys
 from gateway.config.problems import ConfigProblems, Problem, shown
+from gateway.config.secret_values import HIDDEN
 from gateway.config.sections import Settings
 from gateway.config.settings import agent_files
-from gateway.console.redaction import HIDDEN, redacted
+from gateway.console.redaction import redacted
 from memory.settings import SettingsModel
 
 _LONGEST = 200
@@ -70,7 +71,8 @@ async def config_state(live: LiveSettings) -> ConfigState:
     return ConfigState((), [each if each.running != each.written else _changed(each) for each in found])
 
 
-def _files(live: LiveSettings, secrets: Sequence[str]) -> list[SourceFile]:
+def _files(live: LiveSettings, running: Sequence[str]) -> list[SourceFile]:
+    secrets = {*running, *live.written_secrets()}
     files = []
     for path in (live.config_dir / "gateway.yaml", *agent_files(live.config_dir)):
         try:

@@ -1,23 +1,16 @@
 """Config files as they may be shown: the lines as written, with everything that is or may be a secret made unreadable.
 
 Shown are values of keys that are known and hold no secret; whatever else stands in a file (a mistyped `api-kee`, a
-header's value) is not. Comments are shown but for what looks like a secret in them. Pure.
+header's value) is not. Comments are shown but for what looks like a secret in them, and those behind a secret. Pure.
 """
 
 import re
-import typing
 from collections.abc import Iterable, Iterator
-from functools import cache
 
 import yaml
-from pydantic import BaseModel, SecretStr
 
-from gateway.config.entries import KINDS
-from gateway.config.sections import Settings
-from gateway.config.texts import DEFAULTS
-from memory.context import ContextOverrides
+from gateway.config.secret_values import HIDDEN, SHORTEST, is_public, is_secret, without_secrets
 
-HIDDEN = "••••••"
 _LOADER: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _REFERENCE = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]*(?::-(.*))?\}", re.DOTALL)
 _LOOKS_SECRET = re.compile(
@@ -28,35 +21,9 @@ _QUERY_OF_ADDRESS = re.compile(r"(://[^\s?\"']+\?)([^\s\"']+)")
 _VARIABLE = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]*\}")
 _ONE_WORD = re.compile(r"[^\s:{},\[\]\"'|>&*!#]+(?:\s+#.*)?")
 _KEY_LINE = re.compile(r"(\s*(?:- +)?[\"']?([\w.-]+)[\"']?\s*:)(\s+.*|)$")
-_SHORTEST = 8
 _DEEPEST, _MOST_NODES = 40, 50_000
-_ALSO_SECRET = frozenset({"args"})  # of a program: a token among them is nothing that could be told apart
-
-
-@cache
-def _known() -> tuple[frozenset[str], frozenset[str], frozenset[str]]:
-    """The keys that are public; those that hold secrets, be it in one place of many; those that are sections."""
-    public, secret, sections = set(DEFAULTS), set[str](), set[str]()
-    seen: set[type[BaseModel]] = set()
-    waiting: list[type[BaseModel]] = [Settings, ContextOverrides, *KINDS.values()]
-    while waiting:
-        model = waiting.pop()
-        if model in seen:
-            continue
-        seen.add(model)
-        for name, info in model.model_fields.items():
-            parts = list(_parts(info.annotation))
-            inner = [each for each in parts if isinstance(each, type) and issubclass(each, BaseModel)]
-            hides = SecretStr in parts or info.repr is False or name in _ALSO_SECRET
-            (secret if hides else sections if inner else public).add(info.alias or name.replace("_", "-"))
-            waiting += inner
-    return frozenset(public - secret), frozenset(secret), frozenset(sections)
-
-
-def _parts(annotation: object) -> Iterator[object]:
-    yield annotation
-    for part in typing.get_args(annotation):
-        yield from _parts(part)
+_COMMENT = re.compile(r"[^\n]*?[ \t]#([^\n]*)")
+_KEY_LIKE = re.compile(r"(?=[!-~]*\d)[!-~]{8,}")
 
 
 def redacted(text: str, secrets: Iterable[str] = ()) -> list[str]:
@@ -69,7 +36,10 @@ def redacted(text: str, secrets: Iterable[str] = ()) -> list[str]:
     copies = {value for _, _, value in hidden}
     for start, end, _ in hidden:
         written = text[start:end]
-        text = text[:start] + _masked(written) + "\n" * written.count("\n") + text[end:]
+        named = _REFERENCE.fullmatch(written.strip().strip("\"'"))
+        reference = named is not None and not named[1]
+        after = text[end:] if written.endswith("\n") else _commented(text[end:], reference=reference)
+        text = text[:start] + _masked(written) + "\n" * written.count("\n") + after
     return _cleaned(text, {*secrets, *copies})
 
 
@@ -89,19 +59,10 @@ def _hidden(node: yaml.Node, path: tuple[str, ...], left: Iterator[int]) -> Iter
     elif isinstance(node, yaml.SequenceNode):
         for item in node.value:
             yield from _hidden(item, (*path, path[-1] if path else ""), left)
-    elif node.value.strip() and not _is_public(path):
+    elif node.value.strip() and not is_public(path):
         value = str(node.value)
-        known = _is_secret(path) and not _REFERENCE.fullmatch(value)
+        known = is_secret(path) and not _REFERENCE.fullmatch(value)
         yield node.start_mark.index, node.end_mark.index, value if known else ""
-
-
-def _is_secret(path: tuple[str, ...]) -> bool:
-    _, secret, sections = _known()
-    return bool(path) and (path[-1] in secret or any(name in secret - sections for name in path))
-
-
-def _is_public(path: tuple[str, ...]) -> bool:
-    return bool(path) and path[-1] in _known()[0] and not _is_secret(path)
 
 
 def _masked(written: str) -> str:
@@ -115,6 +76,18 @@ def _masked(written: str) -> str:
     return f"{quote}{shown}{quote}"
 
 
+def _commented(after: str, *, reference: bool) -> str:
+    """What follows a hidden value, with the comment of its line hidden: an old secret is often kept there.
+
+    Behind a mere reference it may be read but for long words with a digit.
+    """
+    found = _COMMENT.match(after)
+    if not found or not found[1].strip():
+        return after
+    comment = _KEY_LIKE.sub(HIDDEN, found[1]) if reference else f" {HIDDEN}"
+    return f"{after[: found.start(1)]}{comment}{after[found.end(1) :]}"
+
+
 def _by_line(line: str) -> str:
     """A line of a file whose form is broken: only keys, comments and values of public keys can be told."""
     if not line.strip() or line.lstrip().startswith("#"):
@@ -123,15 +96,13 @@ def _by_line(line: str) -> str:
     if not found:
         return HIDDEN
     value = found[3].strip()
-    plain = _is_public((found[2],)) and _ONE_WORD.fullmatch(value)
+    plain = is_public((found[2],)) and _ONE_WORD.fullmatch(value)
     shown = not value or plain or _VARIABLE.fullmatch(value.strip("\"'"))
     return line if shown else f"{found[1]} {HIDDEN}"
 
 
 def _cleaned(text: str, secrets: Iterable[str]) -> list[str]:
-    for secret in sorted(secrets, key=len, reverse=True):
-        if len(secret) >= _SHORTEST:
-            text = text.replace(secret, HIDDEN)
+    text = without_secrets(text, (secret for secret in secrets if len(secret) >= SHORTEST))
     text = _LOOKS_SECRET.sub(rf"\1{HIDDEN}", text)
     text = _NAME_IN_ADDRESS.sub(rf"\1{HIDDEN}@", text)
     text = _QUERY_OF_ADDRESS.sub(lambda found: found[1] + "&".join(map(_parameter, found[2].split("&"))), text)

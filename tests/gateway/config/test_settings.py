@@ -231,6 +231,7 @@ WRONG = [
     ("models: {main: {provider: demo, fallback: [nope]}}", 1, "models.main.fallback[0]", "nope"),
     ("models: {main: {provider: demo, fallback: [main]}}", 1, "models.main.fallback[0]", "自己"),
     ("models: {main: {base-url: api.example.com}}", 1, "models.main.base-url", "http://"),
+    ("models: {main: {base-url: 'http://user:pw@m/v1'}}", 1, "models.main.base-url", "用户名和密码；请去掉 @ "),
     ("models: {main: {base-url: 'http://m/v1/chat/completions'}}", 1, "models.main.base-url", "到 /v1"),
     (
         "channels: {feishu: {api-base-url: open.feishu.cn}}",
@@ -651,6 +652,34 @@ def test_check_prints_one_line_each(write: Write) -> None:
 
 
 # ---------------------------------------------------------------- texts
+KEY = "CANARY-Zm9vYmFyYmF6cXV4MTIzNDU2Nzg5MDEyMzQ1Njc4OTA"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        f"models: {{main: {{api-key: {KEY}, provider: {KEY}}}}}",
+        f"models: {{main: {{api-key: {KEY}, provider: 'x {KEY}'}}}}",
+        f"models: {{main: {{api-key: {KEY}, {KEY}: 1}}}}",
+        f"models: {{main: {{api-key: '${{A:-{KEY}}}'}}}}\nagent: {{default: {KEY}}}",
+        "models: {main: {api-key: '${A_KEY}', provider: '${A_KEY}'}}\ntimezone: '${A_KEY}'",
+        "timezone: '${A_KEY}'",
+        "models: {main: {api-key: '${A}'}}\nrouter: {classify: {model: '${A}'}}\ntimezone: '${A}'",
+        f"tools: {{mcp: {{s: {{url: 'http://h/{KEY}', headers: {{X-Y: {KEY}}}}}}}}}\ntimezone: {KEY}",
+    ],
+)
+def test_a_secret_at_a_wrong_place_is_not_quoted(write: Write, wrong: str) -> None:
+    told = problems(write(wrong), {"A_KEY": KEY, "A": KEY})
+    assert told
+    assert "CANARY" not in "\n".join(told)
+
+
+def test_what_looks_like_a_key_is_not_quoted_even_where_it_is_known_from_nowhere(write: Write) -> None:
+    told = the_problem(write("models: {main: {provider: sk-LITERAL1122334455}}"))
+    assert "LITERAL" not in told
+    assert "••••••" in told
+
+
 def test_texts() -> None:
     texts = Texts({"busy": "忙", "agent-unknown": "没有 {name}"})
     assert texts.get("busy") == "忙"

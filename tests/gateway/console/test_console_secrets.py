@@ -114,7 +114,8 @@ async def test_a_secret_is_nowhere_but_in_the_config(tmp_path: Path, caplog: pyt
         assert any("13812345678"[:3] in text and "138****" in text for text in outside.answered.values()), "masked"
         assert not any("13812345678" in text for text in outside.answered.values())
         # a config that is broken right where its secrets stand
-        broken = {"models": {"main": {"api-kee": canary(next(numbers))}}}
+        pasted = canary(2)  # a secret of this config, at places that problems quote
+        broken = {"models": {"main": {"api-kee": canary(next(numbers)), "provider": pasted, pasted: 1}}}
         await gateway.change({**broken, "limits": {"messages-per-minute": "many"}})
         await until(lambda: bool(gateway.app.live.problems), what="the problems are seen")
         for method, path in (
