@@ -36,6 +36,8 @@ class ModelSettings(SettingsModel):
             usable = False
         if not usable or any(character.isspace() for character in value):
             raise ValueError("应为 http:// 或 https:// 开头的地址，例如 https://api.deepseek.com/v1")
+        if "@" in address.netloc:
+            raise ValueError("地址里不能有用户名和密码；请去掉 @ 和它前面的部分，密钥写在 api-key")
         return value
 
     @field_validator("api_key")
