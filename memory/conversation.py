@@ -151,7 +151,8 @@ class Turn:
     user turn they belong to. `ids` holds the message ids a merged user turn is made of. `call` is, for a tool item,
     the id of the call it answers. A `reset` carries its reason as text. `name` is the
     speaker's; `user` is, in a group that shares one conversation, the id of who said this or is answered by it.
-    `removed`: what stood here was forgotten, and `text` only says so; no model sees it.
+    `removed`: what stood here was forgotten, and `text` only says so; no model sees it. An empty `to` is none, wherever
+    a turn comes from.
     """
 
     role: Role
@@ -169,3 +170,7 @@ class Turn:
     model: str | None = None
     stopped: bool = False
     removed: bool = False
+
+    def __post_init__(self) -> None:
+        if self.to == "":
+            object.__setattr__(self, "to", None)

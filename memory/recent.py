@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from memory.conversation import ConversationId, Role, Turn
-from memory.tail import REPEAT_WITHIN, Backwards, NotKept, answers
+from memory.tail import Backwards, NotKept, answers
 
 MOST_TURNS = 256
 MOST_CONVERSATIONS = 4096
@@ -68,11 +68,14 @@ class Recent:
         kept = self._kept.get(conversation)
         if before[1] == 0:
             kept = Kept(before, (), True, 0)
-        if kept is None or kept.stamp != before or any(_repeats(turn, kept.turns) for turn in turns):
+        if kept is None or kept.stamp != before:
+            self.drop(conversation)
+            return
+        newest = (*reversed(turns), *kept.turns)
+        if any(_repeats(turn, newest[place:]) for place, turn in enumerate(newest[: len(turns)], 1)):
             self.drop(conversation)
         else:
-            characters = kept.characters + sum(map(_weight, turns))
-            self._put(conversation, after, (*reversed(turns), *kept.turns), kept.whole, characters)
+            self._put(conversation, after, newest, kept.whole, kept.characters + sum(map(_weight, turns)))
 
     def drop(self, conversation: ConversationId) -> None:
         """Keeps nothing of this file."""
@@ -95,15 +98,13 @@ def _weight(turn: Turn) -> int:
 
 
 def _repeats(turn: Turn, older: Sequence[Turn]) -> bool:
-    """Whether a reader would pass over `turn` as a second answer (see `REPEAT_WITHIN`); a known id is never appended."""
-    if not answers(turn):
+    """Whether a reader may pass over `turn` since its question has an answer; a known id is never appended.
+
+    All that is kept counts: what a reader passed over is not, and yet keeps an answer near (see `REPEAT_WITHIN`).
+    """
+    if turn.role is not Role.ASSISTANT or turn.to is None:
         return False
-    for each in older[:REPEAT_WITHIN]:
-        if each.role is Role.USER and turn.to in (each.id, *each.ids):
-            return False
-        if each.to == turn.to and answers(each):
-            return True
-    return False
+    return any(each.to == turn.to and answers(each) for each in older)
 
 
 class KeptTail:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -20,7 +21,7 @@ from pydantic import ValidationError
 
 from memory import redis_deletions, redis_list
 from memory.appending import Appender
-from memory.conversation import ConversationId, Turn
+from memory.conversation import ConversationId, ToolCall, Turn
 from memory.errors import StoreFull, StoreUnavailable
 from memory.memory import Memory
 from memory.redis_link import CONNECTIONS, RedisLink, RedisSettings, RedisStatus
@@ -357,6 +358,25 @@ def test_the_window_is_that_of_the_file(
     tmp_path_factory: pytest.TempPathFactory, shared: RedisServer, data: st.DataObject
 ) -> None:
     asyncio.run(_Story(tmp_path_factory.mktemp("story"), shared, data).run())
+
+
+@pytest.mark.parametrize("calls", [(), (ToolCall("c", "search_jobs", "{}"),)])
+@pytest.mark.parametrize("to", ["", "q", "asked-before"])
+@pytest.mark.parametrize("at_once", [True, False])
+async def test_what_follows_an_answer_to_the_same_question(
+    tmp_path: Path, server: RedisServer, to: str, calls: tuple[ToolCall, ...], at_once: bool
+) -> None:
+    """A reader of the file passes over it, so nobody keeps it."""
+    second = replace(answer("a2", to, "再答"), tool_calls=calls)
+    turns = [answer("a1", to, "答"), user("q", "怎么办呢请告诉我"), second]
+    async with remembering(tmp_path, server.url) as memory:
+        for part in [turns] if at_once else [[turn] for turn in turns]:
+            await memory.remember(CONVERSATION, part)
+            await seen(memory)
+        expected = await seen_without(tmp_path)
+        assert await seen(memory) == expected
+        server.client.flushall()
+        assert await seen(memory) == expected
 
 
 async def test_two_gateways_on_one_workspace_and_one_redis(tmp_path: Path, server: RedisServer) -> None:
