@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 import signal
 from collections.abc import AsyncIterator, Iterator
 
@@ -11,6 +12,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.platforms.feishu_server import FakeFeishu
 from tests.platforms.model_server import ModelServer
+from tests.shipped import shipped_config
 
 # Forty examples a property in every run; HYPOTHESIS_FACTOR=10 looks ten times as hard.
 # That the machine is busy is no fault of the test's.
@@ -24,6 +26,10 @@ settings.load_profile("ours")
 
 # Where tests run in the background Ctrl-C is ignored, and what they start would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# What an admin exported for the gateway is not for the gateways of the tests.
+for _name in re.findall(r"^(?:# )?([A-Z_]+)=", (shipped_config() / ".env.example").read_text("utf-8"), re.MULTILINE):
+    os.environ.pop(_name, None)
 
 OURS = ("memory", "agents", "channels", "gateway")
 

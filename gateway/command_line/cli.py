@@ -9,6 +9,7 @@ import stat
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from gateway.command_line.argument_parser import ArgumentParser
 from gateway.command_line.check import check
@@ -74,9 +75,9 @@ def _with_settings(args: argparse.Namespace, live: LiveSettings) -> int:
         case "chat":
             from gateway.command_line.terminal import chat
 
-            return asyncio.run(chat(live, args.workspace, agent=args.agent, message=args.message))
+            return chat(live, args.workspace, agent=args.agent, message=args.message)
         case "window":
-            return asyncio.run(_window(args, live))
+            return _window(args, live)
         case "repair":
             from gateway.command_line.repair import repair
 
@@ -113,7 +114,7 @@ def _private(workspace: Path) -> None:
         )
 
 
-async def _window(args: argparse.Namespace, live: LiveSettings) -> int:
+def _window(args: argparse.Namespace, live: LiveSettings) -> int:
     from gateway.snapshot import Snapshots
     from gateway.window_view import as_text, window_view
     from memory.conversation import ConversationId, InvalidId
@@ -124,12 +125,17 @@ async def _window(args: argparse.Namespace, live: LiveSettings) -> int:
     except InvalidId:
         print(f"{args.conversation} 不是会话编号；用 conversations 查看有哪些会话", file=sys.stderr)
         return 2
-    memory, snapshots = Memory(args.workspace), Snapshots(lambda: live.current)
-    try:
-        view = await window_view(conversation, snapshots.now(), memory)
-    finally:
-        await memory.close()
-        await snapshots.close()
+    snapshots = Snapshots(lambda: live.current)  # imports: not while an event loop runs
+
+    async def look() -> dict[str, Any] | None:
+        memory = Memory(args.workspace)
+        try:
+            return await window_view(conversation, snapshots.now(), memory)
+        finally:
+            await memory.close()
+            await snapshots.close()
+
+    view = asyncio.run(look())
     if view is None:
         print(f"没有会话 {conversation}；用 conversations 查看有哪些会话", file=sys.stderr)
         return 2

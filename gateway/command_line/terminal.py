@@ -23,16 +23,20 @@ from gateway.workspace_lock import WorkspaceBusy
 Ask = Callable[[str], AsyncIterator[Shown]]
 
 
-async def chat(live: LiveSettings, workspace: Path, *, agent: str | None, message: str | None) -> int:
+def chat(live: LiveSettings, workspace: Path, *, agent: str | None, message: str | None) -> int:
     """Asks `message`, or reads questions until end of file; returns the exit code."""
     settings = live.current
     logs.configure(LogSettings(level="error", format=settings.log.format))
     if agent is not None and agent not in settings.agents:
         print(f"没有名为 {agent} 的智能体；可用的有：{'、'.join(sorted(settings.agents))}", file=sys.stderr)
         return 2
+    return asyncio.run(_chat(App(live, workspace), workspace, agent, message))
+
+
+async def _chat(app: App, workspace: Path, agent: str | None, message: str | None) -> int:
     user = getpass.getuser()
     try:
-        async with App(live, workspace).running(serve=False) as app:
+        async with app.running(serve=False):
             web = app.backend.web
 
             async def ask(text: str) -> AsyncIterator[Shown]:
@@ -41,7 +45,7 @@ async def chat(live: LiveSettings, workspace: Path, *, agent: str | None, messag
 
             return await _converse(ask, message)
     except WorkspaceBusy:
-        return await _through_gateway(live, workspace, user, agent, message)
+        return await _through_gateway(app.live, workspace, user, agent, message)
 
 
 async def _converse(ask: Ask, message: str | None) -> int:

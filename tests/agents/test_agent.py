@@ -1,7 +1,5 @@
 """Agent files, their names and aliases."""
 
-from pathlib import Path
-
 import pytest
 import regex
 import yaml
@@ -10,8 +8,7 @@ from pydantic import ValidationError
 from agents.agent import AgentSettings
 from agents.registry import AgentConflict, Agents, UnknownAgent
 from agents.tools.registry import load_tools
-
-SHIPPED = Path(__file__).parents[2] / "config" / "agents"
+from tests.shipped import shipped_config
 
 
 def settings(**keys: object) -> AgentSettings:
@@ -21,7 +18,7 @@ def settings(**keys: object) -> AgentSettings:
 def shipped() -> dict[str, AgentSettings]:
     return {
         path.stem: AgentSettings.model_validate(yaml.safe_load(path.read_text("utf-8")))
-        for path in SHIPPED.glob("*.yaml")
+        for path in shipped_config().glob("agents/*.yaml")
     }
 
 

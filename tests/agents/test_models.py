@@ -370,6 +370,27 @@ def test_the_sdk_is_loaded_at_the_start_and_only_when_needed(provider: str, load
     assert done.stdout.strip() == str(loaded)
 
 
+def test_the_first_change_to_a_real_model_loads_the_sdk_beside_the_event_loop() -> None:
+    code = (
+        "import asyncio, sys, threading\n"
+        "from agents.model import ModelSettings\n"
+        "from agents.models import Models\n"
+        "loaded_in = {}\n"
+        "class Watch:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        loaded_in[name] = threading.current_thread()\n"
+        "sys.meta_path.insert(0, Watch())\n"
+        "async def change():\n"
+        "    demo = Models({'main': ModelSettings(provider='demo')})\n"
+        "    await (await demo.renew({'main': ModelSettings(provider='openai')})).close()\n"
+        "asyncio.run(change())\n"
+        "beside = [loaded_in[name] for name in ('agents.openai_client', 'openai', 'httpx2')]\n"
+        "print(threading.main_thread() not in beside)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "True"
+
+
 # ------------------------------------------------------------------ settings
 @pytest.mark.parametrize(
     ("key", "value"),

@@ -31,6 +31,7 @@ from gateway.config.unavailable import unavailable
 from gateway.console.application import Console
 from gateway.server import build_public
 from tests.gateway.console.fake_backend import FakeBackend
+from tests.shipped import shipped_config
 
 ROOT = Path(__file__).parents[2]
 WRITTEN = (
@@ -49,8 +50,12 @@ MADE_LATER = ("config/.env", "workspace/console-token", "tests/browser/shots")
 """Named in the documentation, but made by the admin or by the gateway."""
 
 
+def place_of(page: str) -> Path:
+    return shipped_config().parent / page if page.startswith("config/") else ROOT / page
+
+
 def text_of(page: str) -> str:
-    return (ROOT / page).read_text(encoding="utf-8")
+    return place_of(page).read_text(encoding="utf-8")
 
 
 def blocks(page: str, language: str) -> list[str]:
@@ -129,7 +134,7 @@ def test_every_variable_of_the_sample_env_is_explained(name: str) -> None:
 
 def test_the_sample_env_has_every_variable_of_the_sample_config_and_no_other() -> None:
     sampled = re.findall(r"^(?:# )?([A-Z_]+)=", text_of("config/.env.example"), re.M)
-    asked = {name for path in (ROOT / "config").rglob("*.yaml") for name in references(path.read_text("utf-8"))}
+    asked = {name for path in shipped_config().rglob("*.yaml") for name in references(path.read_text("utf-8"))}
     assert sorted(sampled) == sorted(asked - {"NAME"})
 
 
@@ -332,7 +337,7 @@ def test_paths_that_comments_name_exist(file: str) -> None:
 
 
 def missing(named: list[str]) -> list[str]:
-    return [path for path in named if path not in MADE_LATER and "NAME" not in path and not (ROOT / path).exists()]
+    return [path for path in named if path not in MADE_LATER and "NAME" not in path and not place_of(path).exists()]
 
 
 def test_the_layers_of_gateway_are_those_that_are_checked() -> None:
@@ -412,7 +417,7 @@ def test_the_readme_shows_the_real_window(
     (folder / "chat-feishu-b759cea3338c-0-general-agent.yaml").write_text(file, "utf-8")
     mask = os.umask(0o077)
     try:
-        result = run_command(["window", conversation, "--config", str(ROOT / "config"), "--workspace", str(tmp_path)])
+        result = run_command(["window", conversation, "--config", str(shipped_config()), "--workspace", str(tmp_path)])
     finally:
         os.umask(mask)
     shown = [body for body in blocks("README.md", "text") if body.startswith("模型会看到")]

@@ -12,7 +12,8 @@ import yaml
 from tests.platforms.feishu_server import FakeFeishu
 from tests.platforms.model_server import Message, ModelServer
 from tests.scenarios.conversation_files import checked
-from tests.scenarios.gateway import ROOT, Gateway, Inside, Process, texts
+from tests.scenarios.gateway import Gateway, Inside, Process, texts
+from tests.shipped import shipped_config
 from tests.waiting import until
 
 JOB, RESUME = "job-recommend-agent", "resume-optimise-agent"
@@ -79,8 +80,9 @@ async def test_the_seeds_talk_is_answered_from_the_postings(tmp_path: Path, mode
 async def test_the_demo_model_looks_for_jobs_with_the_shipped_agents(tmp_path: Path) -> None:
     async with ModelServer() as unused:
         gateway = Process(tmp_path, unused, {"models": {"main": {"provider": "demo"}}})
-        shipped = ROOT / "config" / "agents"
-        gateway.agents = {path.stem: yaml.safe_load(path.read_text("utf-8")) for path in shipped.glob("*.yaml")}
+        gateway.agents = {
+            path.stem: yaml.safe_load(path.read_text("utf-8")) for path in shipped_config().glob("agents/*.yaml")
+        }
         async with gateway:
             first = await gateway.chat("u", "帮我推荐 Java 岗位")
             second = await gateway.chat("u", "薪资 25k 以上的")

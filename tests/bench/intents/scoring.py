@@ -20,8 +20,8 @@ from gateway.config.settings import load_settings
 from gateway.route import LaneState, Route
 from gateway.turns.classifying import Routing
 from memory.masking import Masking
+from tests.shipped import shipped_config
 
-CONFIG = Path(__file__).parents[3] / "config"
 MESSAGES = Path(__file__).parent / "messages.yaml"
 NOW = 1_000.0
 
@@ -62,7 +62,7 @@ def labelled() -> list[Labelled]:
 @lru_cache(maxsize=1)
 def shipped_agents() -> Mapping[str, AgentSettings]:
     """The agents of the shipped config. Blocking."""
-    return load_settings(CONFIG, {}).agents
+    return load_settings(shipped_config(), {}).agents
 
 
 class Scripted:

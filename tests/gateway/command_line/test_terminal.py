@@ -25,6 +25,7 @@ from gateway.command_line.terminal import _show
 from gateway.command_line.terminal_text import printable
 from memory.memory import Memory
 from tests.memory.pool import AT, CONVERSATION, user
+from tests.shipped import shipped_config
 
 ROOT = Path(__file__).parents[3]
 NASTY = "甲\x1b[2J\x1b]0;t\x07乙\u202e丙\x9b31m\x7f\r丁\ud800"
@@ -80,7 +81,7 @@ def workspace(tmp_path: Path) -> Path:
 
 
 def run(workspace: Path, *words: str) -> int:
-    return run_command([*words, "--config", str(ROOT / "config"), "--workspace", str(workspace)])
+    return run_command([*words, "--config", str(shipped_config()), "--workspace", str(workspace)])
 
 
 def test_window_and_conversations_are_shown_harmless(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -180,7 +181,7 @@ async def test_a_refusal_is_told_with_its_remedy(status: int, body: str, said: s
 
 # ---------------------------------------------------------------- terminals
 def test_a_terminal_without_chinese_gets_question_marks_and_no_traceback(tmp_path: Path) -> None:
-    places = ["--config", str(ROOT / "config"), "--workspace", str(tmp_path / "w")]
+    places = ["--config", str(shipped_config()), "--workspace", str(tmp_path / "w")]
     done = subprocess.run(
         [sys.executable, "-m", "gateway", "chat", "--message", "我叫 Wang", *places],
         cwd=ROOT,
@@ -197,7 +198,7 @@ def test_a_terminal_without_chinese_gets_question_marks_and_no_traceback(tmp_pat
 @pytest.mark.parametrize("at_prompt", [False, True])
 def test_ctrl_c_ends_a_chat_at_once_and_quietly(tmp_path: Path, at_prompt: bool) -> None:
     ours, theirs = pty.openpty()
-    places = ["--config", str(ROOT / "config"), "--workspace", str(tmp_path / "w")]
+    places = ["--config", str(shipped_config()), "--workspace", str(tmp_path / "w")]
     command = [sys.executable, "-m", "gateway", "chat", *places]
     with subprocess.Popen(command, cwd=ROOT, stdin=theirs, stdout=theirs, stderr=theirs) as process:
         os.close(theirs)

@@ -20,8 +20,9 @@ from gateway.config.settings import load_settings
 from gateway.config.texts import DEFAULTS, Texts, placeholders
 from gateway.config.yaml_source import MapNode, TextNode, parse
 from memory.settings import SettingsModel
+from tests.shipped import shipped_config
 
-SHIPPED = Path(__file__).parents[3] / "config"
+SHIPPED = shipped_config()
 AGENT = "prompt: 你是助手\n"
 
 Write = Callable[..., Path]

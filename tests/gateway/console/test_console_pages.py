@@ -39,6 +39,7 @@ from memory.summary import Summary
 from memory.window import Drop, Window, WindowMessage, WindowSettings
 from tests.gateway.console.fake_backend import FakeBackend
 from tests.gateway.console.test_console import RIGHT, Clock, Running, routes
+from tests.shipped import shipped_config
 
 ROOT = Path(__file__).parents[3]
 CONSOLE = ROOT / "gateway" / "console"
@@ -449,7 +450,7 @@ def test_what_becomes_of_a_line(written: str, shown: str) -> None:
 
 
 def test_the_shipped_files_hide_nothing() -> None:
-    for file in (ROOT / "config" / "gateway.yaml", *(ROOT / "config" / "agents").glob("*.yaml")):
+    for file in (shipped_config() / "gateway.yaml", *shipped_config().glob("agents/*.yaml")):
         assert redacted(file.read_text("utf-8")) == file.read_text("utf-8").split("\n"), file
 
 
