@@ -4,13 +4,13 @@ UTF-8 or GB18030, item by item. Read from PyYAML's events: no tag is run, no ali
 ``12:30``, ``0123``). Depth, number of nodes and size are bounded.
 """
 
-import contextlib
 import json
 import re
 from typing import Any
 
 import yaml
 
+from memory.charset import decoded
 from memory.conversation import Role
 
 ITEM_LIMIT = 2 << 20
@@ -33,23 +33,6 @@ def _whole(escapes: re.Match[str]) -> str:
     text: str = json.loads(f'"{escapes[2]}"')
     text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return escapes[1] + text
-
-
-def decoded(raw: bytes) -> str:
-    """An item's text: UTF-8, or else GB18030 (which holds GBK), in which Chinese editors on Windows save.
-
-    Damaged UTF-8 is often GB18030 by chance, so it is only taken for that where more of it is wrong as UTF-8 than is
-    right. What is neither has U+FFFD in the place of its wrong bytes.
-    """
-    try:
-        return raw.decode("utf-8")
-    except UnicodeDecodeError:
-        patched = raw.decode("utf-8", "replace")
-    wrong = patched.count("\ufffd")
-    if wrong > sum(letter >= "\u0800" for letter in patched) - wrong:
-        with contextlib.suppress(UnicodeDecodeError):
-            return raw.decode("gb18030")
-    return patched
 
 
 def read_by_hand(raw: bytes) -> tuple[Role, str, dict[str, Any]]:

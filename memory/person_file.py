@@ -10,6 +10,7 @@ from pathlib import Path
 
 import yaml
 
+from memory.charset import line_not_utf8
 from memory.errors import StoreError, typed_errors
 from memory.folder import open_file, opened_folder, removed, replaced
 
@@ -51,6 +52,8 @@ def read_bytes(workspace: Path, user: str) -> bytes:
 def parsed(user: str, data: bytes) -> dict[str, object]:
     """The file's keys with what stands under them. Raises ProfileUnreadable."""
     path = path_of(user)
+    if foreign := line_not_utf8(data):
+        raise ProfileUnreadable(f"{path}:{foreign}: 不是 UTF-8 编码；请另存为 UTF-8")
     try:
         document = yaml.load(data, Loader=_LOADER)
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:

@@ -1,6 +1,7 @@
 """What somebody looks for, as models and people write it → a `JobQuery`: cities by any name, salaries in any form. Pure."""
 
 import difflib
+import math
 import re
 import unicodedata
 from collections.abc import Iterable
@@ -40,6 +41,7 @@ _REMOTE = ("远程", "居家", "在家办公", "remote")
 _ANYWHERE = ("", "不限", "全国", "任意", "any", "都可以")
 _NUMBER = r"(\d+(?:\.\d+)?)\s*(k|千|w|万|元)?"
 _SALARY = re.compile(rf"{_NUMBER}(?:\s*[-~至到—－]\s*\d+(?:\.\d+)?\s*(?:k|千|w|万|元)?)?")
+_SPAN = re.compile(rf"{_NUMBER}(?:\s*(?:年)?\s*[-~至到—－–]+\s*{_NUMBER})?")
 _IN_TEXT = re.compile(
     r"(?:(?:薪资|工资|月薪|薪水|年薪|期望)[^\d,。;!?]{0,4})?\d+(?:\.\d+)?\s*(?:k|千|w|万)(?![a-z])(?:以上|起|左右|\+)?"
 )
@@ -106,6 +108,43 @@ def salary(value: object) -> float | None:
     if "年薪" in text or "/年" in text:
         number /= 12
     return number if 0 < number < 10_000 else None
+
+
+def salary_span(text: str) -> tuple[float, float] | None:
+    """Least and most, in thousands of yuan a month, of a salary as postings state it; None for one without a number.
+
+    ``20-30k``, ``2-3万``, ``15000-25000 元``, ``25k 以上``, ``30k 以内``, ``年薪 36-48 万``.
+    """
+    text = plain(text).replace(",", "")
+    found = _SPAN.search(text)
+    if not found:
+        return None
+    yearly = "年薪" in text or "/年" in text
+    low, unit, high, last = found.groups()
+    ends = [
+        salary(f"{'年薪' if yearly else ''}{each}{own or last or unit or ''}")
+        for each, own in ((low, unit), (high or low, last))
+    ]
+    if ends[0] is None or ends[1] is None:
+        return None
+    return _open_ended(ends[0], ends[1], text)
+
+
+def years_span(text: str) -> tuple[float, float] | None:
+    """Least and most years of experience as postings state them: ``3-5 年``, ``3 年以上``; None without a number."""
+    text = plain(text)
+    found = _SPAN.search(text)
+    if not found:
+        return (0.0, 0.0) if "应届" in text else None
+    return _open_ended(float(found[1]), float(found[3] or found[1]), text)
+
+
+def _open_ended(low: float, high: float, text: str) -> tuple[float, float]:
+    if low == high and re.search(r"以上|起|\+|不低于|至少", text):
+        return low, math.inf
+    if low == high and re.search("以下|以内|不超过|不高于|最高|至多", text):
+        return 0.0, high
+    return min(low, high), max(low, high)
 
 
 def number(value: object) -> float | None:

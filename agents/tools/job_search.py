@@ -44,7 +44,7 @@ def search(jobs: Sequence[Job], query: JobQuery, shown: int = SHOWN) -> Found:
         kept = [
             (score, job)
             for score, job in scored
-            if (least is None or job.salary[1 if loose_salary else 0] >= least)
+            if (least is None or (job.salary.high if loose_salary else job.salary.low) >= least)
             and (years is None or not strict_years or job.years[0] <= years)
         ]
         if kept:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from agents.tools import job_query
 from agents.tools.job_query import JobQuery, merged, query_of, words
 from agents.tools.job_search import Found, search
-from agents.tools.jobs import Job, JobBoard, JobsUnreadable
+from agents.tools.jobs import Job, JobBoard, JobsUnreadable, Span
 from agents.tools.tool import Arguments, CallContext, Tool, ToolError
 
 _log = logging.getLogger("sanqiao.tools")
@@ -74,12 +74,19 @@ def _told(found: Found, query: JobQuery) -> str:
 
 def _shown(job: Job) -> dict[str, object]:
     shown: dict[str, object] = {"id": job.id, "title": job.title, "company": job.company, "city": job.city}
-    if math.isfinite(job.salary[1]):
-        shown["salary"] = f"{job.salary[0]:g}-{job.salary[1]:g}k"
-    if math.isfinite(job.years[1]):
-        shown["years"] = f"{job.years[0]:g}-{job.years[1]:g}年"
+    if salary := _said(job.salary, "k"):
+        shown["salary"] = salary
+    if years := _said(job.years, "年"):
+        shown["years"] = years
     shown["skills"] = list(job.skills)
     return shown | ({"remote": True} if job.remote else {})
+
+
+def _said(span: Span, unit: str) -> str:
+    """As the posting says it; "" where it says nothing."""
+    if span.written or not math.isfinite(span.high):
+        return span.written
+    return f"{span.low:g}-{span.high:g}{unit}" if span.low < span.high else f"{span.low:g}{unit}"
 
 
 def _compact(told: Mapping[str, object]) -> str:

@@ -36,7 +36,7 @@ def run_command(arguments: Sequence[str]) -> int:
         return 2
     os.umask(0o077)
     if args.command == "check":
-        return check(args.config, os.environ, sys.stdout, online=args.online)
+        return check(args.config, os.environ, sys.stdout, workspace=args.workspace, online=args.online)
     try:
         settings = load_settings(args.config, os.environ)
     except ConfigProblems as problems:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -150,6 +151,82 @@ async def test_a_changed_file_is_read_anew_and_broken_postings_are_passed_over(w
         {"id": "1", "title": "飞行员", "company": "", "city": "拉萨", "salary": "30-50k", "skills": ["飞行"]}
     ]
     assert (await found(workspace, city="拉萨"))["total"] == 1
+
+
+@pytest.mark.parametrize(
+    ("written", "span", "told"),
+    [
+        ("面议", (0, math.inf), "面议"),
+        ("20-30k", (20, 30), "20-30k"),
+        ("20k-30k", (20, 30), "20k-30k"),
+        ("２０Ｋ～３０Ｋ", (20, 30), "２０Ｋ～３０Ｋ"),
+        ("15-25K·14薪", (15, 25), "15-25K·14薪"),
+        ("2-3万", (20, 30), "2-3万"),
+        ("8千-1.2万", (8, 12), "8千-1.2万"),
+        ("15000-25000 元", (15, 25), "15000-25000 元"),
+        ("年薪 36-48 万", (30, 40), "年薪 36-48 万"),
+        ("25k 以上", (25, math.inf), "25k 以上"),
+        ("30k 以内", (0, 30), "30k 以内"),
+        ("[20, 30]", (20, 30), "20-30k"),
+        ("25", (25, 25), "25k"),
+        ("", (0, math.inf), None),
+    ],
+)
+async def test_salaries_of_postings_in_any_form(
+    workspace: Path, written: str, span: tuple[float, float], told: str | None
+) -> None:
+    """Shown as written; the numbers in them decide whether they are enough."""
+    form = "- {{title: 飞行员, salary: {}}}\n" if "[" in written else "- title: 飞行员\n  salary: {}\n"
+    await asyncio.to_thread(put, workspace, form.format(written))
+    (job,) = await asyncio.to_thread(JobBoard(workspace).jobs)
+    assert job.salary[:2] == span
+    (shown,) = (await found(workspace, query="飞行员"))["jobs"]
+    assert shown.get("salary") == told
+    asked = await found(workspace, query="飞行员", min_salary=25)
+    assert bool(asked["jobs"]) == (span[1] >= 25)
+    assert ("note" in asked) == (span[0] < 25)
+
+
+@pytest.mark.parametrize(
+    ("written", "span"),
+    [("3-5年", (3, 5)), ("3 年以上", (3, math.inf)), ("应届", (0, 0)), ("不限", (0, math.inf)), ("1年~3年", (1, 3))],
+)
+def test_years_of_postings_in_any_form(workspace: Path, written: str, span: tuple[float, float]) -> None:
+    put(workspace, f"- title: 飞行员\n  years: {written}\n")
+    (job,) = JobBoard(workspace).jobs()
+    assert (job.years[:2], job.years.written) == (span, written)
+
+
+def put(workspace: Path, text: str | bytes) -> None:
+    (workspace / FOLDER).mkdir(parents=True, exist_ok=True)
+    (workspace / FOLDER / FILE).write_bytes(text if isinstance(text, bytes) else text.encode())
+
+
+def test_what_is_left_out_is_logged_once_for_each_version_of_the_file(
+    workspace: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One line with file, line, place and key; the postings beside it are there."""
+    put(
+        workspace,
+        "- {title: 甲}\n- 坏的\n- {city: 北京}\n- {title: 乙, salary: [1, 2, 3]}\n- {title: 丙, years: [5, 3]}\n",
+    )
+    board = JobBoard(workspace)
+    assert [job.title for job in board.jobs()] == ["甲"]
+    assert [job.title for job in board.jobs()] == ["甲"]
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert line.startswith("jobs.left_out count=4 ")
+    assert "knowledge/jobs.yaml:2: 第 2 条不算：应由「键: 值」组成" in line
+    assert "knowledge/jobs.yaml:3: 第 3 条不算：缺少 title" in line
+    assert "knowledge/jobs.yaml:4: 第 4 条不算：salary 应为" in line
+    assert "knowledge/jobs.yaml:5: 第 5 条不算：years 应为" in line
+
+
+def test_a_file_saved_as_gbk_is_said_to_be_so(workspace: Path) -> None:
+    put(workspace, "- title: pilot\n- title: 飞行员\n".encode("gbk"))
+    with pytest.raises(JobsUnreadable, match=r"knowledge/jobs\.yaml:2: 不是 UTF-8 编码"):
+        JobBoard(workspace).jobs()
+    put(workspace, "- title: 飞行员\n".encode("utf-16"))
+    assert [job.title for job in JobBoard(workspace).jobs()] == ["飞行员"]
 
 
 @pytest.mark.parametrize("text", ["a: [", "jobs: 1", ""])

@@ -11,8 +11,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from memory.charset import decoded
 from memory.conversation import ConversationId, Role, Turn
-from memory.handwritten import decoded
 from memory.memory import Memory
 from memory.window import WindowSettings
 from memory.yamlform import write_item

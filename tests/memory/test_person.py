@@ -16,6 +16,7 @@ from memory import person_file
 from memory.errors import StoreError
 from memory.generations import Forgotten, Generations
 from memory.person import Links, Persons
+from memory.person_file import ProfileUnreadable, parsed
 from memory.profile import Profiles, ProfileTooLarge
 
 A, B, C, D = (f"u{letter * 12}" for letter in "abcd")
@@ -266,6 +267,11 @@ def test_both_at_once_make_one_link(tmp_path: Path) -> None:
             assert sorted(made) == [False, True]
             assert len(Persons(tmp_path).loaded().same_as) == 1
             persons.unlink(A, 0)
+
+
+def test_a_file_saved_as_gbk_is_said_to_be_so() -> None:
+    with pytest.raises(ProfileUnreadable, match=rf"^users/{A}\.yaml:2: 不是 UTF-8 编码；请另存为 UTF-8$"):
+        parsed(A, "x: 1\nprofile: {city: 上海}\n".encode("gbk"))
 
 
 # ---- one profile

@@ -742,6 +742,31 @@ def test_a_damaged_config_is_refused_or_good_but_never_a_traceback(
     assert "SECRETCANARY" not in out.getvalue()
 
 
+@pytest.mark.parametrize(
+    ("data", "code", "said"),
+    [
+        (None, 0, ""),
+        ("- {title: 甲, salary: 面议}\n".encode(), 0, ""),
+        ("- {title: 甲}\n- {city: 北京}\n".encode(), 0, "jobs.yaml:2: 第 2 条不算：缺少 title"),
+        (b"- {title: a}\n- {title: [\n", 1, "jobs.yaml:3: 不是有效的 YAML；请修正"),
+        ("- {title: a}\n- {title: 甲}\n".encode("gbk"), 1, "jobs.yaml:2: 不是 UTF-8 编码；请另存为 UTF-8"),
+    ],
+)
+def test_the_postings_are_checked_too(tmp_path: Path, data: bytes | None, code: int, said: str) -> None:
+    """A line for what is wrong; looking makes no file."""
+    file = tmp_path / "knowledge" / "jobs.yaml"
+    if data is not None:
+        file.parent.mkdir()
+        file.write_bytes(data)
+    out, without = io.StringIO(), io.StringIO()
+    assert check(SHIPPED, {}, without) == 0
+    assert check(SHIPPED, {}, out, workspace=tmp_path) == code
+    told = [line for line in out.getvalue().splitlines() if line not in without.getvalue().splitlines()]
+    assert len(told) == bool(said), told
+    assert all(f"{tmp_path}/knowledge/{said}" in line for line in told)
+    assert file.exists() == (data is not None)
+
+
 @given(strategies.text(), strategies.dictionaries(strategies.sampled_from(["A", "B"]), strategies.text()))
 @settings(deadline=None)
 def test_substitution_changes_nothing_else(text: str, variables: dict[str, str]) -> None:
