@@ -78,7 +78,7 @@ def test_what_admins_wrote_stays_as_text_and_beside_it(tmp_path: Path) -> None:
         ("- a\n- b\n", "键"),
         ("profile: [a]\n", "profile"),
         ("x: " + "y" * MAX_BYTES, "KiB"),
-        ("\ud800", "YAML"),
+        ("\ud800", "UTF-8"),
     ],
 )
 def test_a_file_that_is_no_profile_is_named_and_left_alone(tmp_path: Path, text: str, said: str) -> None:
