@@ -1,6 +1,7 @@
 """MCP servers that are real: a program and an address, with all that may go wrong with them."""
 
 import asyncio
+import gc
 import os
 import signal
 import subprocess
@@ -99,6 +100,18 @@ async def ended(folder: Path, timeout: float = 40.0) -> None:
     while await asyncio.to_thread(processes, folder):
         assert time.monotonic() < end, "an orphan"
         await asyncio.sleep(0.02)
+
+
+async def abandoned(folder: Path) -> None:
+    """Kills programs that nobody waits for any more, and has asyncio see it: else it warns, in whatever test is next."""
+    for left in await asyncio.to_thread(processes, folder):
+        left.kill()
+    await ended(folder)
+    transports = [each for each in gc.get_objects() if type(each).__name__ == "_UnixSubprocessTransport"]
+    await until(lambda: all(each.get_returncode() is not None for each in transports))
+    for each in transports:
+        each.close()
+    await asyncio.sleep(0)
 
 
 def test_the_package_is_imported_only_where_a_server_is_named() -> None:
@@ -250,9 +263,7 @@ async def test_a_program_that_takes_too_long_to_end_holds_nobody_up(
     async with asyncio.timeout(40):
         async with connected(s=program(tmp_path, "stubborn")) as made:
             await made.up()
-    for left in await asyncio.to_thread(processes, tmp_path):
-        left.kill()
-    await ended(tmp_path)
+    await abandoned(tmp_path)
 
 
 async def test_who_gives_up_closing_cancels_what_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -266,9 +277,7 @@ async def test_who_gives_up_closing_cancels_what_hangs(tmp_path: Path, monkeypat
             with pytest.raises(asyncio.CancelledError):
                 await closing
             await asyncio.wait(made.servers._tasks)
-    for left in await asyncio.to_thread(processes, tmp_path):
-        left.kill()
-    await ended(tmp_path)
+    await abandoned(tmp_path)
 
 
 # ---- an address
