@@ -61,6 +61,8 @@ class Appender:
         self._remembered = remembered
         self._states: OrderedDict[ConversationId, _State] = OrderedDict()
         self._guard = threading.Lock()
+        self.set_aside = 0
+        """How many originals went to the quarantine so far."""
 
     def append(self, conversation: ConversationId, turns: Sequence[Turn]) -> list[Turn]:
         """As `appending`, from its begin to its end."""
@@ -132,9 +134,11 @@ class Appender:
             return Mended(path=subject, outcome=Outcome.SOUND, items=found.items)
         if not found.edited and found.items:
             kept = cut_back(self._workspace, file, found.size, size)
+            self._one_aside()
             cut = size - found.size
             return Mended(path=subject, outcome=Outcome.TORN, items=found.items, cut=cut, kept=kept)
         done = adopt(self._workspace, file, size)
+        self._one_aside()
         outcome = Outcome.UNREADABLE if not done.items else Outcome.DAMAGED if done.unreadable else Outcome.ADOPTED
         return Mended(
             path=subject,
@@ -150,6 +154,10 @@ class Appender:
         with self._guard:
             for conversation in [each for each in self._states if each.lane.user == user]:
                 del self._states[conversation]
+
+    def _one_aside(self) -> None:
+        with self._guard:
+            self.set_aside += 1
 
     def _append_to_known(self, conversation: ConversationId, turns: Sequence[Turn]) -> Steps[list[Turn] | None]:
         """As `append`, for the file that was appended to before and that nobody touched since; None for any other.
@@ -251,7 +259,9 @@ class Appender:
             if not wait:
                 raise StoreBusy(f"{path_of(file.conversation)} 要先整理")
             adopt(self._workspace, file, size)
+            self._one_aside()
             return None
         if ending.torn:
             cut_back(self._workspace, file, ending.size, size)
+            self._one_aside()
         return self._keep_state(file.conversation, _State(file.stamp, ending.n, ending.epoch, ending.ids))

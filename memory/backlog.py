@@ -74,7 +74,8 @@ class FilesStatus:
     """How the conversation files are: ``ok`` or ``failing``, and what an admin should do.
 
     `waiting` turns of `conversations` conversations are not in their files yet, `unsheltered` of them only in memory;
-    `lost` were given up since the start.
+    `lost` were given up since the start. `set_aside`: how many originals (torn, damaged, changed by a person) went to the
+    quarantine since then.
     """
 
     state: str = "ok"
@@ -82,6 +83,7 @@ class FilesStatus:
     conversations: int = 0
     unsheltered: int = 0
     lost: int = 0
+    set_aside: int = 0
     remedy: str = ""
 
 

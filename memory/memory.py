@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -106,7 +106,7 @@ class Memory:
 
     def files(self) -> FilesStatus:
         """How the conversation files are."""
-        return self._backlog.status()
+        return replace(self._backlog.status(), set_aside=self._store.appender.set_aside)
 
     def redis(self) -> RedisStatus:
         """How Redis is."""

@@ -226,6 +226,7 @@ async def test_what_an_adoption_leaves_out_is_told(
     assert [text for _, text in said(path_in(tmp_path))] == ["甲", "乙", "丙", NEW.text]
     (line,) = [record.getMessage() for record in caplog.records if record.getMessage().startswith("file_")]
     assert line.startswith("file_damaged ")
+    assert memory.files().set_aside == 1
     assert "items=3 unreadable=2 not_utf8=0 kept=quarantine/" in line
 
 

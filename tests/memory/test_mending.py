@@ -90,6 +90,7 @@ async def test_what_a_person_wrote_is_adopted(memory: Memory, tmp_path: Path) ->
     path.write_bytes(raw)
     (found,) = (await mended(memory)).values()
     assert (found.outcome, found.items, found.lost) == (Outcome.ADOPTED, 5, False)
+    assert memory.files().set_aside == 1
     assert kept(tmp_path, found) == raw
     assert [text for _, text in said(path)][1::3] == ["更好的回答", "and more"]
     checked(path)
