@@ -129,13 +129,15 @@ class ModelTimeout(ModelError):
 
 
 class ModelUnavailable(ModelError):
-    """Not reachable, 5xx, or 429 for longer than the total time allows."""
+    """Not reachable, 5xx, or 429 for longer than the total time allows; `text` of the latter alone is ``busy``."""
 
-    text = "busy"
+    text = "unavailable"
 
 
 class NoPlace(ModelUnavailable):
     """None of `max-concurrency` places got free in time; the model itself may be well."""
+
+    text = "busy"
 
 
 class ModelBrokeOff(ModelUnavailable):

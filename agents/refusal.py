@@ -30,11 +30,16 @@ _NO_MONEY = re.compile(
 
 
 class ModelBusy(ModelUnavailable):
-    """Worth another try, `retry_after` seconds from now where the server says so."""
+    """Worth another try, `retry_after` seconds from now where the server says so.
 
-    def __init__(self, reason: str, retry_after: float | None = None) -> None:
+    `limited`: it was asked too much (429), and is well.
+    """
+
+    def __init__(self, reason: str, retry_after: float | None = None, *, limited: bool = False) -> None:
         super().__init__(reason)
         self.retry_after = retry_after
+        if limited:
+            self.text = "busy"
 
 
 def refusal(model: str, status: int | None, reason: str, retry_after: float | None = None) -> ModelError:
@@ -55,7 +60,7 @@ def refusal(model: str, status: int | None, reason: str, retry_after: float | No
     if status is None:
         return OddAnswer(f"{model}: an error instead of an answer, with status 200")
     if status in (408, 409, 425, 429) or status >= 500:
-        return ModelBusy(f"{model}: status {status}", retry_after)
+        return ModelBusy(f"{model}: status {status}", retry_after, limited=status == 429)
     return ModelMisconfigured(f"{model}: the server refuses the request (status {status}); check model and base-url")
 
 

@@ -19,6 +19,7 @@ DEFAULTS: Mapping[str, str] = {
     # failures
     "failed": "抱歉，刚才出了点问题，请稍后再试。",
     "busy": "现在使用的人较多，请稍后再试。",
+    "unavailable": "抱歉，现在暂时无法回答，请稍后再试。",
     "broke-off": "抱歉，回答到一半时连接断开了，请再问一次。",
     "timeout": "抱歉，这次思考的时间太长了，请稍后再试，或把问题说得更具体一些。",
     "waited-too-long": "等待回答超时，请稍后再试。",

@@ -110,6 +110,7 @@ WORDS: Mapping[str, Mapping[str, str]] = {
     "text": {
         "failed": "没能回答；请按轨迹号查看日志",
         "busy": _BUSY,
+        "unavailable": _MODEL_DOWN,
         "broke-off": _BROKE_OFF,
         "timeout": _SLOW,
         "too-long": _NO_ROOM,

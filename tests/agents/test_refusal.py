@@ -44,6 +44,13 @@ def test_each_refusal_has_its_kind_and_repeats_no_body(status: int | None, reaso
 
 
 @pytest.mark.parametrize(
+    ("status", "text"), [(429, "busy"), (408, "unavailable"), (500, "unavailable"), (529, "unavailable")]
+)
+def test_only_who_was_asked_too_much_is_said_to_be_busy(status: int, text: str) -> None:
+    assert refusal("m", status, "").text == text
+
+
+@pytest.mark.parametrize(
     ("headers", "seconds"),
     [
         ({"retry-after": "2"}, 2.0),

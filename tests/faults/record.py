@@ -12,7 +12,7 @@ from tests.scenarios.conversation_files import checked
 FETCH = "继续"
 """Said to fetch what waits; it may be said often, and may become a question."""
 
-FAILURES = frozenset(DEFAULTS[name] for name in ("failed", "busy", "broke-off", "timeout"))
+FAILURES = frozenset(DEFAULTS[name] for name in ("failed", "busy", "unavailable", "broke-off", "timeout"))
 
 _WORD = re.compile(r"人(\d+)号第(\d+)问。")
 
