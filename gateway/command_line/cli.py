@@ -167,14 +167,18 @@ async def _conversations(args: argparse.Namespace) -> int:
     return 0
 
 
+def _places(config: Path | str, workspace: Path | str) -> ArgumentParser:
+    places = ArgumentParser(add_help=False)
+    places.add_argument("--config", type=Path, default=config, help="配置目录")
+    places.add_argument("--workspace", type=Path, default=workspace, help="工作目录")
+    return places
+
+
 def _parser() -> ArgumentParser:
     environ: Mapping[str, str] = os.environ
-    places = ArgumentParser(add_help=False)
-    places.add_argument("--config", type=Path, default=Path(environ.get("SANQIAO_CONFIG", "config")), help="配置目录")
-    places.add_argument(
-        "--workspace", type=Path, default=Path(environ.get("SANQIAO_WORKSPACE", "workspace")), help="工作目录"
-    )
-    parser = ArgumentParser(prog="sanqiao", description="三桥：微信、钉钉、飞书的智能体网关")
+    first = _places(Path(environ.get("SANQIAO_CONFIG", "config")), Path(environ.get("SANQIAO_WORKSPACE", "workspace")))
+    places = _places(argparse.SUPPRESS, argparse.SUPPRESS)  # behind the command, where they overrule those before it
+    parser = ArgumentParser(prog="sanqiao", description="三桥：微信、钉钉、飞书的智能体网关", parents=[first])
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     commands.add_parser("run", parents=[places], help="运行网关，直到 SIGTERM 或 Ctrl-C")
     checking = commands.add_parser("check", parents=[places], help="检查配置，列出所有问题")

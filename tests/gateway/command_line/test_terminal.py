@@ -254,6 +254,21 @@ def test_wrong_arguments_are_told_in_one_chinese_line(
     assert printed.count("\n") == 1
 
 
+def test_places_may_stand_before_the_command_or_behind_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SANQIAO_CONFIG", str(tmp_path / "of-environment"))
+    for words, read in (
+        (["check"], "of-environment"),
+        (["--config", str(tmp_path / "before"), "check"], "before"),
+        (["check", "--config", str(tmp_path / "behind")], "behind"),
+        (["--config", str(tmp_path / "before"), "check", "--config", str(tmp_path / "behind")], "behind"),
+        (["--workspace", str(tmp_path), f"--config={tmp_path / 'before'}", "check"], "before"),
+    ):
+        assert run_command(words) == 1
+        assert capsys.readouterr().out.startswith(f"{tmp_path / read}/gateway.yaml:1: "), words
+
+
 def test_a_workspace_that_cannot_be_one_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").write_text("")
     for workspace in (tmp_path / "file", tmp_path / "file" / "below"):
