@@ -127,7 +127,7 @@ def _counting(rejected: Rejected) -> Middleware:
 def build_public(
     routes: Sequence[Route], health: Health, max_body: int, *, rejected: Rejected | None = None
 ) -> web.Application:
-    """The application platforms reach: the routes of the channels, `GET /healthz`, nothing else."""
+    """The application platforms reach: the routes of the channels, `GET` and `HEAD /healthz`, nothing else."""
     app = new_application(max_body, [_counting(rejected)] if rejected else [])
 
     async def healthz(request: web.Request) -> web.StreamResponse:
@@ -136,7 +136,8 @@ def build_public(
 
     for route in routes:
         app.router.add_route(route.method, route.path, route.handler)
-    app.router.add_route("GET", "/healthz", healthz)
+    for method in ("GET", "HEAD"):  # monitors ask either way
+        app.router.add_route(method, "/healthz", healthz)
     return app
 
 

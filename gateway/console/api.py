@@ -192,6 +192,7 @@ class Api:
             ("POST", "/api/forget", self.forget),
             ("POST", "/api/repair", self.repair),
             ("GET", "/metrics", self.metrics),
+            ("HEAD", "/metrics", self.metrics),
         ):
             app.router.add_route(method, path, handler)
 

@@ -92,6 +92,8 @@ async def test_health_says_one_word(client: aiohttp.ClientSession, handlers: Han
         handlers.state = state
         async with client.get("/healthz") as r:
             assert (r.status, await r.json()) == (state[0], {"status": state[1]})
+        async with client.head("/healthz") as r:
+            assert (r.status, await r.read()) == (state[0], b"")
 
 
 async def test_a_body_over_the_limit_is_413(client: aiohttp.ClientSession) -> None:

@@ -653,6 +653,8 @@ async def test_window_status_agents_and_metrics(running: Running, backend: FakeB
     assert (await running.get("/api/agents"))[1]["agents"][0] == {"name": "general-agent", "description": "通用助手"}  # type: ignore[index]
     status, text = await running.fetch("/metrics", headers=RIGHT)
     assert (status, text) == (200, "sanqiao_messages_total 0\n")
+    assert await running.fetch("/metrics", "HEAD", headers=RIGHT) == (200, "")
+    assert (await running.fetch("/metrics", "HEAD"))[0] == 401
 
 
 @pytest.mark.parametrize("text", XSS)
