@@ -83,10 +83,12 @@ async def room_of(
     memory: Memory,
     *,
     known: Profile | None = None,
+    again: bool = False,
 ) -> Room:
     """The room, with the person's profile in direct chats; without it where it can't be read or filtered.
 
-    `known` is the profile, where it was read a moment ago.
+    `known` is the profile, where it was read a moment ago. `again`: the turn's room was made before, and what is wrong
+    was logged then.
     """
     profile: Mapping[str, str] = {}
     if not conversation.lane.group:
@@ -94,7 +96,8 @@ async def room_of(
             fields = known if known is not None else await memory.profile(conversation.lane.user)
             profile = await _shown(fields, snapshot.masking(agent))
         except (StoreError, FilterFailed) as error:
-            log.error("profile left out user=%s error=%s", conversation.lane.user, error)
+            level = logging.DEBUG if again else logging.ERROR
+            log.log(level, "profile left out user=%s error=%s", conversation.lane.user, error)
     return Room.of(snapshot, agent, conversation, speaker, profile)
 
 

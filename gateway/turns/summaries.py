@@ -151,7 +151,9 @@ class Summaries:
 
     async def _make(self, occasion: Occasion) -> None:
         """Makes summaries until none is due, the oldest turns first."""
-        room = await room_of(occasion.snapshot, occasion.agent, occasion.conversation, occasion.speaker, self._memory)
+        room = await room_of(
+            occasion.snapshot, occasion.agent, occasion.conversation, occasion.speaker, self._memory, again=True
+        )
         context = occasion.snapshot.context(occasion.agent, occasion.entry)
         for _ in range(STEPS):
             draft = await self._memory.draft(

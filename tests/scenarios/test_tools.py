@@ -2,11 +2,13 @@
 
 import asyncio
 import json
+import logging
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from tests.platforms.feishu_server import FakeFeishu
@@ -130,6 +132,27 @@ async def test_a_profile_is_one_persons_and_shown_in_direct_chats_only(tmp_path:
         assert (await gateway.chat("u1", "看看", agent=RESUME)).text == "好", "a broken profile is left out"
         await gateway.chat("u1", "/forget")
         assert not await asyncio.to_thread(file.exists)
+
+
+async def test_a_broken_profile_is_logged_once_a_turn(
+    tmp_path: Path, model: ModelServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its summary is looked after behind every answer here, and makes the room once more."""
+    often = {"agent": {"context": {"summary": {"enabled": True, "after-turns": 1}}}}
+    async with Inside(tmp_path, model, often) as gateway:
+        said = await gateway.chat("u1", "第一问")
+        assert said.conversation
+        file = gateway.workspace / "users" / f"{said.conversation.partition(':')[0]}.yaml"
+        await asyncio.to_thread(file.parent.mkdir, exist_ok=True)
+        await asyncio.to_thread(file.write_text, "profile: [", "utf-8")
+        caplog.set_level(logging.DEBUG, "sanqiao.answering")
+
+        def told() -> list[int]:
+            return [each.levelno for each in caplog.records if "profile left out" in each.getMessage()]
+
+        await gateway.chat("u1", "再说说看")
+        await until(lambda: len(told()) == 2, what="the summary's room is made")
+        assert told() == [logging.ERROR, logging.DEBUG]
 
 
 async def test_what_was_said_elsewhere_is_recalled_on_demand_only(tmp_path: Path, model: ModelServer) -> None:
