@@ -108,6 +108,10 @@ class ConversationsPage:
             return Row(item, preview="（文件读不出来；请运行 repair）", summarised=summarised)
         said = [turn for turn in turns if turn.text.strip() and turn.role is not Role.RESET]
         name = next((turn.name for turn in reversed(said) if turn.name), "")
+        if not name and turns and turns[0].n > 0:  # the last question has many tool calls behind it
+            with contextlib.suppress(StoreError):
+                earlier = await self._backend.history(item.id, turns[0].n, _TURNS) or ()
+                name = next((turn.name for turn in reversed(earlier) if turn.name and turn.text.strip()), "")
         preview = " ".join(said[-1].text[: 2 * _PREVIEW].split())[:_PREVIEW] if said else ""
         return Row(item, name or "", preview, summarised)
 

@@ -249,6 +249,21 @@ async def test_filters_reach_the_index(running: Running) -> None:
         assert running.backend.asked[-1] == (None, None, part, None, 30)
 
 
+async def test_who_spoke_last_is_named_however_much_stands_behind_the_question(running: Running) -> None:
+    tools = [Turn(role=Role.TOOL, text="{}", id=f"c-{n}", at="", n=n, epoch=0, to="m-1", call="c") for n in range(2, 9)]
+    running.backend.turns[ID] = [
+        Turn(role=Role.USER, text="早先", id="m-0", at="", n=0, epoch=0, name="小李"),
+        Turn(role=Role.USER, text="问", id="m-1", at="", n=1, epoch=0, name="小王"),
+        *tools,
+        Turn(role=Role.ASSISTANT, text="答", id="m-9", at="", n=9, epoch=0, to="m-1"),
+        Turn(role=Role.RESET, text="new", id="m-10", at="", n=10, epoch=1),
+    ]
+    status, text = await running.fetch("/conversations", headers=RIGHT)
+    assert status == 200
+    assert "小王" in text
+    assert "小李" not in text
+
+
 async def test_the_knobs_reach_the_window(running: Running) -> None:
     path = f"/conversations/{ID}/window?max-messages=6&keep-recent=9&max-tokens=700"
     assert (await running.fetch(path, headers=RIGHT))[0] == 200
