@@ -29,8 +29,8 @@ def opened_folder(
         workspace.mkdir(mode=0o700, parents=True, exist_ok=True)
     fd = os.open(workspace, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        for name in names:
-            inner = _inner(fd, name, create=create, unsynced=None if name is names[0] else unsynced)
+        for depth, name in enumerate(names):
+            inner = _inner(fd, name, create=create, unsynced=unsynced if depth else None)
             os.close(fd)
             fd = inner
         yield fd

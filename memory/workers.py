@@ -49,7 +49,7 @@ class Workers:
 
     async def run(self, work: Callable[[], _Result]) -> _Result:
         """Runs `work` in a thread and gives its result, or raises what it raised; it runs even if the caller is cancelled."""
-        result: _Result = await self._begun(work)
+        result: _Result = await self._asked(work)
         return result
 
     def join(self) -> None:
@@ -60,7 +60,7 @@ class Workers:
             for thread in self._threads:
                 thread.join()
 
-    def _begun(self, work: Callable[[], Any]) -> "asyncio.Future[Any]":
+    def _asked(self, work: Callable[[], Any]) -> "asyncio.Future[Any]":
         if not self._started:
             for thread in self._threads:
                 if thread.ident is None:  # not begun at an earlier try
@@ -122,13 +122,13 @@ class Together(Workers):
         self._hands = ThreadPoolExecutor(_HANDS, f"{name}-steps")
         self._serving = 1
         self._taken = 0  # jobs
-        self._at_work: list[deque[_Begun]] = []
+        self._at_work: dict[int, deque[_Begun]] = {}  # by thread
         self._looking: asyncio.AbstractEventLoop | None = None  # where a look is due
         self._ended = False
 
     async def run_steps(self, work: Callable[[], Steps[_Result]]) -> _Result:
         """As `run`, for the work that `work` gives."""
-        future = self._begun(work)
+        future = self._asked(work)
         if self._looking is not future.get_loop():
             self._look(future.get_loop())
         result: _Result = await future
@@ -147,7 +147,7 @@ class Together(Workers):
     def _help(self, loop: asyncio.AbstractEventLoop, taken: int) -> None:
         """Starts one more thread where jobs wait and none was taken meanwhile; looks again as long as some wait."""
         self._looking = None
-        left = [begun for begun in list(self._at_work) if begun]
+        left = [begun for begun in list(self._at_work.values()) if begun]
         if self._ended or (self._jobs.empty() and not left):
             return
         self._look(loop)
@@ -170,12 +170,12 @@ class Together(Workers):
     def _serve(self) -> None:
         while (job := self._jobs.get()) is not None:
             since, begun = time.monotonic(), deque[_Begun]()
-            self._at_work.append(begun)
+            self._at_work[threading.get_ident()] = begun
             again = self._begin_all(job, begun, since + _GATHERING)
             del job  # what was asked for is not kept until the next job
             self._lend_hands(begun, min(len(begun), _HANDS) - 1)
             self._take_all(begun)
-            self._at_work.remove(begun)
+            del self._at_work[threading.get_ident()]
             with self._guard:
                 if again and (time.monotonic() - since < _HANGS or self._serving == 1):
                     continue

@@ -178,8 +178,8 @@ class Answering:
         told = completion.usage
         usage = Usage(told.prompt_tokens, told.completion_tokens) if told else None
         context_settings = question.snapshot.context(question.agent, question.entry)
-        roomy = ahead.kept is not None and not loop.rounds
-        if roomy and ahead.kept is not None:
+        roomy = False
+        if ahead.kept is not None and not loop.rounds:
             newest = ahead.kept.turns[0].n + 1  # the answer, behind the question
             roomy = is_roomy(window, context_settings, room.tokens, newest, message_tokens(text))
         return Answer(text, usage, roomy=roomy)
