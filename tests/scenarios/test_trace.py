@@ -89,7 +89,7 @@ async def test_an_answered_message_tells_every_step(gateway: Inside, model: Mode
     assert "推荐岗位" in step(found, "routed")["reason"]
     asked = step(found, "model")
     assert (asked["model"], asked["prompt_tokens"], asked["completion_tokens"]) == ("fake-main", 10, 5)
-    assert 0 <= asked["first_token"] <= asked["seconds"] < 5
+    assert 0 <= asked["first_token"] <= asked["seconds"] < 60
     assert step(found, "sent")["platform_id"].startswith("om_")
     times = [each["at"] for each in found["steps"]]
     assert times == sorted(times)
