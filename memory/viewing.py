@@ -84,7 +84,7 @@ def _beside(
         chosen = reaching(chain((latest,), found), window.first) or latest
     if window.tokens + window.question_tokens + weigh(chosen.text) > room:
         chosen = latest
-    return window.with_summary(chosen, weigh(chosen.text))
+    return window.with_summary(chosen, weigh(chosen.text), latest)
 
 
 def _numbered(tail: Tail) -> tuple[Turn | None, Iterator[Turn]]:

@@ -99,7 +99,8 @@ class Window:
     False when the question alone is too long for the model. `not_read_before` is the id of the oldest turn visited
     where older ones exist unread, `not_read` how many at most (since the last reset) and `not_read_up_to` the ordinal of
     the newest of them. `first` is the ordinal of the oldest turn in the window, -1 for one that has none yet. `gap`
-    counts turns that are in neither window nor `summary`, which takes `summary_tokens` of the request.
+    counts turns that are in neither window nor `summary`, which takes `summary_tokens` of the request. `covered` is the
+    ordinal that the newest of all summaries reaches, which may be a later one; -1 without.
     """
 
     messages: tuple[WindowMessage, ...]
@@ -114,6 +115,7 @@ class Window:
     gap: int = 0
     summary: Summary | None = None
     summary_tokens: int = 0
+    covered: int = -1
 
     def left_out(self, through: int | None = None) -> int:
         """How many turns since the last reset limits keep out of the window, behind ordinal `through` if given."""
@@ -129,9 +131,10 @@ class Window:
         up_to = oldest.n - 1 if oldest.n > 0 else -1
         return replace(self, not_read_before=oldest.id, not_read=unread, not_read_up_to=up_to, gap=self.gap + unread)
 
-    def with_summary(self, summary: Summary, tokens: int) -> Self:
-        """The window beside a summary."""
-        return replace(self, summary=summary, summary_tokens=tokens, gap=self.left_out(summary.through))
+    def with_summary(self, summary: Summary, tokens: int, latest: Summary) -> Self:
+        """The window beside a summary; `latest` is the newest one."""
+        gap = self.left_out(summary.through)
+        return replace(self, summary=summary, summary_tokens=tokens, gap=gap, covered=latest.through)
 
 
 def build_window(turns: Iterable[Turn], *, question: str | None, settings: WindowSettings, room: int) -> Window:

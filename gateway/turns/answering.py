@@ -288,9 +288,11 @@ def is_roomy(window: Window, settings: ContextSettings, room: int, newest: int, 
         return False
     if window.summary is None:
         visited = len(window.messages) + joined + len(window.dropped)
-        few = visited + 4 <= min(settings.window.max_messages, settings.summary.after_turns)
+        asked = sum(len(message.ids) for message in window.messages if message.role is Role.USER)
+        asked += sum(drop.role is Role.USER for drop in window.dropped)
+        few = visited + 4 <= settings.window.max_messages and asked + 1 < settings.summary.after_turns
         return few and window.not_read_before is None
-    since = newest - window.summary.through
+    since = newest - window.covered
     rhythm = settings.summary.keep + settings.summary.every_messages
     # One place is the next question's, one may be taken by the line for a missing answer.
     return since < rhythm and since + 2 <= settings.window.max_messages

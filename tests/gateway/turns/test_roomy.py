@@ -32,10 +32,17 @@ def conversation(said: Sequence[tuple[str, bool]]) -> list[Turn]:
     return turns
 
 
-def beside(turns: Sequence[Turn], summary: Summary | None, window: WindowSettings, question: str | None) -> Window:
+def summary_through(ordinal: int) -> Summary:
+    return Summary(text="说过的", id=f"s{ordinal}", epoch=0, through=ordinal, at="")
+
+
+def beside(turns: Sequence[Turn], summaries: Sequence[Summary], window: WindowSettings, question: str | None) -> Window:
+    """`summaries` newest first."""
     found = build_window(reversed(turns), question=question, settings=window, room=ROOM)
-    chosen = summary and (reaching([summary], found.first) or summary)
-    return found.with_summary(chosen, message_tokens(chosen.text)) if chosen else found
+    if not summaries:
+        return found
+    chosen = reaching(summaries, found.first) or summaries[0]
+    return found.with_summary(chosen, message_tokens(chosen.text), summaries[0])
 
 
 @st.composite
@@ -55,20 +62,21 @@ def settings_of(draw: st.DrawFn) -> ContextSettings:
         st.lists(st.tuples(texts, st.just(False)), max_size=30),  # while the model could not be reached
     ),
     last=st.tuples(texts, texts),
-    covered=st.integers(-1, 70),
+    covered=st.sets(st.integers(0, 70), max_size=3),
     context=settings_of(),
 )
 @settings(max_examples=600)
 def test_no_summary_is_due_where_there_is_room(
-    said: list[tuple[str, bool]], last: tuple[str, str], covered: int, context: ContextSettings
+    said: list[tuple[str, bool]], last: tuple[str, str], covered: set[int], context: ContextSettings
 ) -> None:
     question, answer = last
     before = conversation(said)
-    n, through = len(before), min(covered, len(before) - 1)
-    summary = Summary(text="说过的", id="s", epoch=0, through=through, at="") if through >= 0 else None
-    window = beside(before, summary, context.window, question)
+    n = len(before)
+    summaries = [summary_through(each) for each in sorted(covered, reverse=True) if each < n]
+    latest = summaries[0] if summaries else None
+    window = beside(before, summaries, context.window, question)
     roomy = is_roomy(window, context, ROOM, n + 1, message_tokens(answer))
-    event(f"roomy: {roomy}, summary: {summary is not None}")
+    event(f"roomy: {roomy}, summaries: {len(summaries)}")
     if not roomy:
         return
     then = [
@@ -76,33 +84,42 @@ def test_no_summary_is_due_where_there_is_room(
         Turn(role=Role.USER, text=question, id="question", n=n, epoch=0, at=AT),
         Turn(role=Role.ASSISTANT, text=answer, id="answer", to="question", n=n + 1, epoch=0, at=AT),
     ]
-    next_window = beside(then, summary, context.window, None)
+    next_window = beside(then, summaries, context.window, None)
     standing = Standing(
         epoch=0,
         newest=n + 1,
         base=-1,
         rounds=sum(turn.role is Role.USER for turn in then),
         first=next_window.first,
-        gap=next_window.left_out(summary.through if summary else None),
-        last=summary,
+        gap=next_window.left_out(latest.through if latest else None),
+        last=latest,
     )
     assert due(standing, context.summary) == ""
 
 
 def test_it_is_roomy_between_two_summaries() -> None:
     context = ContextSettings(window=WindowSettings(), summary=SummarySettings())
-    summary = Summary(text="说过的", id="s", epoch=0, through=49, at="")
+    for summaries in ([summary_through(49)], [summary_through(49), summary_through(39)]):
+        roomy = []
+        for more in range(0, 10, 2):
+            before = conversation([("再说一句", True)] * (30 + more // 2))
+            window = beside(before, summaries, context.window, "问")
+            roomy.append(is_roomy(window, context, ROOM, len(before) + 1, 10))
+        assert roomy == [True, True, True, True, False], "every tenth message"
+
+
+def test_it_is_roomy_until_the_window_is_full() -> None:
+    context = ContextSettings(window=WindowSettings(max_messages=30), summary=SummarySettings())
     roomy = []
-    for more in range(0, 10, 2):
-        before = conversation([("再说一句", True)] * (30 + more // 2))
-        window = beside(before, summary, context.window, "问")
-        roomy.append(is_roomy(window, context, ROOM, len(before) + 1, 10))
-    assert roomy == [True, True, True, True, False], "every tenth message"
+    for rounds in range(16):
+        before = conversation([("再说一句", True)] * rounds)
+        roomy.append(is_roomy(beside(before, [], context.window, "问"), context, ROOM, len(before) + 1, 10))
+    assert roomy == [True] * 14 + [False] * 2
 
 
 def test_what_was_joined_counts_by_itself() -> None:
     context = ContextSettings(window=WindowSettings(), summary=SummarySettings())
     before = conversation([("在吗", False)] * 18)
-    window = beside(before, None, context.window, "问")
+    window = beside(before, [], context.window, "问")
     assert len(window.messages) < 3
     assert not is_roomy(window, context, ROOM, len(before) + 1, 10), "the next window leaves one out"
