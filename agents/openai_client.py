@@ -10,7 +10,7 @@ import asyncio
 import json
 import logging
 import random
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -237,7 +237,7 @@ class OpenAIClient:
 
     def _without_error(self, chunk: object) -> object:
         """The chunk; what it says of an error is raised."""
-        if isinstance(chunk, Mapping) and chunk.get("error"):
+        if isinstance(chunk, dict) and chunk.get("error"):
             raise self._error_inside(chunk["error"])
         return chunk
 

@@ -141,11 +141,11 @@ class AnswerReader:
 
     def add(self, chunk: object) -> str:
         """The text a chunk brings, mostly some characters, often none. Raises OddAnswer for what is no chunk."""
-        if not isinstance(chunk, Mapping):
+        if not isinstance(chunk, dict):
             raise OddAnswer("the model's server sent something else than a chat completion")
         self._count(chunk.get("usage"))
         choices = chunk.get("choices")
-        if not isinstance(choices, list) or not choices or not isinstance(choices[0], Mapping):
+        if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
             return ""
         self.started = True
         choice = choices[0]
@@ -153,7 +153,7 @@ class AnswerReader:
         if isinstance(finish, str) and finish:
             self.finish = finish
         delta = choice.get("delta") or choice.get("message")
-        if not isinstance(delta, Mapping):
+        if not isinstance(delta, dict):
             return ""
         calls = delta.get("tool_calls")
         for piece in calls if isinstance(calls, list) else ():
@@ -170,17 +170,17 @@ class AnswerReader:
         )
 
     def _count(self, usage: object) -> None:
-        if not isinstance(usage, Mapping):
+        if not isinstance(usage, dict):
             return
         prompt, completion = usage.get("prompt_tokens"), usage.get("completion_tokens")
         if isinstance(prompt, int) and isinstance(completion, int):
             self.usage = TokenUsage(prompt, completion)
 
     def _take_call(self, piece: object) -> None:
-        if not isinstance(piece, Mapping):
+        if not isinstance(piece, dict):
             return
         function = piece.get("function")
-        function = function if isinstance(function, Mapping) else {}
+        function = function if isinstance(function, dict) else {}
         call = self._calls.setdefault(self._index(piece), _CallPieces())
         call.id = call.id or _text(piece.get("id"))
         call.name = call.name or _text(function.get("name"))
@@ -202,5 +202,5 @@ class AnswerReader:
 def _text(value: object) -> str:
     """A content as text: also of a list of text parts, as some servers send it."""
     if isinstance(value, list):
-        return "".join(_text(part.get("text")) for part in value if isinstance(part, Mapping))
+        return "".join(_text(part.get("text")) for part in value if isinstance(part, dict))
     return value if isinstance(value, str) else ""

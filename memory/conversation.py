@@ -35,7 +35,7 @@ def _digest(*parts: str) -> bytes:
 
 
 def _base32(digest: bytes) -> str:
-    return base64.b32encode(digest).decode("ascii").lower()[:12]
+    return base64.b32encode(digest[:10]).decode("ascii").lower()[:12]  # ten bytes make sixteen characters
 
 
 def user_id(channel: str, account: str, user: str) -> str:

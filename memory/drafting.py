@@ -67,6 +67,9 @@ class Drafter:
 
     def _uncovered(self, conversation: ConversationId, standing: Standing) -> tuple[Turn, ...]:
         """The oldest turns since the reset that no summary covers."""
+        newest = self._newest(conversation, standing.after)
+        if newest is not None:
+            return newest
         exact = standing.last is not None or standing.epoch == 0
         before = standing.after + 1 + MAX_ITEMS if exact else None  # a long history is passed over unread
         turns: deque[Turn] = deque(maxlen=MAX_ITEMS)
@@ -77,6 +80,16 @@ class Drafter:
                     break
                 turns.appendleft(turn)  # the newest ones go, where there are too many
         return tuple(turns)
+
+    def _newest(self, conversation: ConversationId, after: int) -> tuple[Turn, ...] | None:
+        """The turns behind ordinal `after` since the reset, oldest first; None where they are too many to be at hand."""
+        turns: list[Turn] = []
+        with typed_errors(path_of(conversation)), self._store.backwards(conversation) as tail:
+            for turn in tail:
+                if turn.role is Role.RESET or turn.n <= after:
+                    return tuple(reversed(turns))
+                turns.append(turn)
+            return None if tail.capped else tuple(reversed(turns))
 
     def _standing(self, conversation: ConversationId, window: Window, settings: SummarySettings) -> Standing | None:
         """None for a conversation without turns since its reset, or with such as have no ordinal yet."""

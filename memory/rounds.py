@@ -5,6 +5,7 @@ Turns come in newest first; rounds come out newest first, with every turn that w
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from memory.acknowledgement import Acknowledgements, Kind, asks
 from memory.conversation import Role, Turn
@@ -30,8 +31,7 @@ class Round:
     lost: tuple[Lost, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Read:
+class _Read(NamedTuple):
     turn: Turn
     lost: Lost | None = None
 
@@ -123,6 +123,8 @@ def _unusable(turn: Turn, seen: set[str]) -> Lost | None:
 
 def _round(read: list[_Read]) -> Round:
     """A round of what was read, newest first, its user turn last."""
+    if len(read) == 2 and _is_plain_answer(read[0]):  # nearly all are
+        return Round((read[1].turn, read[0].turn), ())
     kept = [item.turn for item in reversed(read) if not item.lost]
     outcomes = _ordered(kept)
     turns = tuple(outcome for outcome in outcomes if isinstance(outcome, Turn))
@@ -134,6 +136,10 @@ def _round(read: list[_Read]) -> Round:
         if isinstance(outcome, Lost):
             lost.append(outcome)
     return Round(turns, tuple(lost))
+
+
+def _is_plain_answer(item: _Read) -> bool:
+    return not item.lost and item.turn.role is Role.ASSISTANT and not item.turn.tool_calls
 
 
 def _ordered(turns: list[Turn]) -> list[Turn | str]:

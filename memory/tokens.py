@@ -78,11 +78,11 @@ def call_tokens(call: ToolCall) -> int:
     return estimate(call.name) + estimate(call.arguments) + _PER_CALL
 
 
-def shortened(text: str, longest: int) -> tuple[str, int]:
-    """A text of at most `longest` tokens: head and tail with a marker between; and how many tokens were left out."""
+def shortened(text: str, longest: int) -> tuple[str, int, int]:
+    """A text of at most `longest` tokens: head and tail with a marker between; its tokens, and how many were left out."""
     total = estimate(text)
     if total <= longest:
-        return text, 0
+        return text, total, 0
     chars = len(text)
     size = total
     while True:
@@ -92,7 +92,7 @@ def shortened(text: str, longest: int) -> tuple[str, int]:
         short = f"{head}\n……（此处省略约 {left_out} tokens）……\n{tail}"
         size = estimate(short)
         if size <= longest or not chars:
-            return short, left_out
+            return short, size, left_out
 
 
 def _count(text: str) -> int:

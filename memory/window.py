@@ -12,7 +12,7 @@ from memory.rounds import Lost, Reader, Round, rounds
 from memory.settings import SettingsModel
 from memory.speaker import voiced
 from memory.summary import Summary
-from memory.tokens import call_tokens, message_tokens, shortened
+from memory.tokens import PER_MESSAGE, call_tokens, message_tokens, shortened
 
 UNANSWERED = "（上一条未得到回答）"
 """The assistant's line that stands, in the window only, where an answer is missing."""
@@ -246,12 +246,12 @@ class _Filling:
 
 def _message(turn: Turn, longest: int) -> WindowMessage:
     """A turn as the model sees it; a text of more than `longest` tokens with only its head and tail."""
-    content, left_out = shortened(voiced(turn), longest)
+    content, tokens, left_out = shortened(voiced(turn), longest)
     return WindowMessage(
         role=turn.role,
         content=content,
         ids=(turn.id,),
-        tokens=message_tokens(content) + sum(map(call_tokens, turn.tool_calls)),
+        tokens=tokens + PER_MESSAGE + sum(map(call_tokens, turn.tool_calls)),
         shortened=left_out,
         tool_calls=turn.tool_calls,
         call=turn.call,

@@ -147,7 +147,8 @@ def test_call_counts_name_and_arguments() -> None:
 @given(st.text("长短。 ab9\n😀", min_size=1, max_size=40), st.integers(1, 80), st.integers(50, 500))
 def test_shortened_keeps_head_and_tail_within_the_limit(unit: str, times: int, longest: int) -> None:
     text = unit * times
-    short, left_out = shortened(text, longest)
+    short, tokens, left_out = shortened(text, longest)
+    assert tokens == estimate(short)
     if estimate(text) <= longest:
         assert (short, left_out) == (text, 0)
         return
