@@ -89,6 +89,8 @@ class Drafter:
                 if turn.role is Role.RESET or turn.n <= after:
                     return tuple(reversed(turns))
                 turns.append(turn)
+                if len(turns) > MAX_ITEMS:
+                    return None
             return None if tail.capped else tuple(reversed(turns))
 
     def _standing(self, conversation: ConversationId, window: Window, settings: SummarySettings) -> Standing | None:
