@@ -20,11 +20,12 @@ OnChange = Callable[[Settings, Settings], None]
 """Told the old and the new settings after they were swapped; must not block."""
 
 Fingerprint = tuple[tuple[str, int, int, int], ...]
-"""Name, inode, size and modification time in nanoseconds of each file there is."""
+"""Name, inode, size and time of the last change, also of its rights, in nanoseconds of each file there is."""
 
 _RESTART = ("server", "console", "timezone", "cluster")
 """Sections that hold until the next start; `memory`, `log`, `conversations` and `channels` do in part."""
 
+_LONGEST_PAUSE = 60.0
 _LIVE_ENTRY = ("agent", "group_policy", "dm_policy", "allow_from")
 
 
@@ -55,8 +56,9 @@ class LiveSettings:
         self._callbacks.append(callback)
 
     async def watch(self) -> None:
-        """Takes changes over until cancelled."""
+        """Takes changes over until cancelled; what fails otherwise than by the files' fault is tried again."""
         taken: Fingerprint | None = None  # what was read before the watch began is not known: read once more
+        pause = self._poll
         while True:
             seen = await asyncio.to_thread(fingerprint, self.config_dir)
             if seen == taken:
@@ -69,7 +71,10 @@ class LiveSettings:
                 await self.take_over()
             except Exception as error:  # border: the watch goes on, whatever one state of the files did
                 log.error("config_watch_failed error=%s", type(error).__name__, exc_info=error)
-            taken = seen
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE)
+            else:
+                taken, pause = seen, self._poll
 
     async def look(self) -> tuple[Settings, tuple[str, ...]]:
         """The settings as the files give them now, and the keys of them that wait for a restart; takes nothing over.
@@ -134,7 +139,7 @@ def fingerprint(config_dir: Path) -> Fingerprint:
             stat = os.stat(path)
         except OSError:
             continue
-        found.append((str(path), stat.st_ino, stat.st_size, stat.st_mtime_ns))
+        found.append((str(path), stat.st_ino, stat.st_size, stat.st_ctime_ns))
     return tuple(found)
 
 

@@ -7,6 +7,7 @@ import logging
 import os
 from collections.abc import AsyncIterator
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -212,6 +213,18 @@ async def test_a_failing_subscriber_stops_nobody(live: LiveSettings, folder: Pat
     assert len(told) == 2
 
 
+async def test_what_fails_for_the_moment_is_read_again(
+    live: LiveSettings, folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    failing = Mock(side_effect=RuntimeError("can't start new thread"))
+    monkeypatch.setattr("gateway.config.live_settings.load", failing)
+    replace(folder / "gateway.yaml", GOOD + "admins: [u1]\n")
+    await until(lambda: failing.call_count > 1)
+    monkeypatch.undo()
+    await until(lambda: live.current.admins == ("u1",))
+    assert "config_watch_failed error=RuntimeError" in caplog.text
+
+
 async def test_the_default_pace_is_within_two_seconds(folder: Path, loaded: Settings) -> None:
     paces = inspect.signature(LiveSettings).parameters
     assert 2 * paces["poll"].default + paces["settle"].default < 2.0, "the first look may come just before the change"
@@ -232,7 +245,9 @@ def test_fingerprint_sees_every_kind_of_change(folder: Path) -> None:
     seen.append(fingerprint(folder))
     (folder / "agents" / "b.yaml").write_text("")
     seen.append(fingerprint(folder))
-    assert len(set(seen)) == 4
+    (folder / "agents" / "b.yaml").chmod(0o600)
+    seen.append(fingerprint(folder))
+    assert len(set(seen)) == 5
 
 
 def test_changed_keys_hold_no_values() -> None:
