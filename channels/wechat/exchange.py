@@ -143,7 +143,9 @@ class Person:
         return None
 
     def release(self, exchange: Exchange) -> None:
-        """No delivery of the exchange is open any more: what it was offered goes back."""
+        """No delivery of the exchange is open any more: what it was offered and did not get goes back."""
+        if exchange.first or exchange.own:
+            exchange.reply = None
         for offer in (exchange.first, exchange.own):
             if offer is not None:
                 offer.settle(False)

@@ -101,8 +101,8 @@ class Passive:
             text = await self._reply(person, exchange, number, arrived, hold)
             if text is None:
                 return False
-            written = await write(text)
-            await self._wrote(person, exchange, written)
+            if await write(text):
+                await self._wrote(person, exchange, text)
             return True
         finally:
             self._held -= 1
@@ -211,15 +211,11 @@ class Passive:
             return self._texts("later")
         return exchange.reply
 
-    async def _wrote(self, person: Person, exchange: Exchange, written: bool) -> None:
-        """A delivery got its reply, or was gone by then: the next one gets it, or what it held goes back."""
-        if not written:
-            if exchange.open == 1 and (exchange.first or exchange.own):
-                exchange.reply = None
+    async def _wrote(self, person: Person, exchange: Exchange, text: str) -> None:
+        """A delivery got `text`: where that is the reply, and not just word of it, what is in it has arrived."""
+        if exchange.reply != text:
             return
         offers = [offer for offer in (exchange.first, exchange.own) if offer is not None]
-        if exchange.reply is None:
-            return
         exchange.first = exchange.own = None
         for offer in offers:
             offer.settle(True)

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from channels.channel import SendDeferred
 from channels.message import GatewayClosed, InboundMessage, Part, Routed
 from channels.wechat.events import Account, read_message
+from channels.wechat.exchange import Exchange
 from channels.wechat.passive import FETCH_WORDS, Passive, Times
 from gateway.config.texts import Texts
 from tests.channels.wechat_stage import LATER, MORE, Stage, staged
@@ -425,8 +427,52 @@ async def test_a_send_that_is_cancelled_while_its_reply_is_written_leaves_nothin
     await asyncio.gather(send, return_exceptions=True)
     written.set()
     assert await contact
-    (exchange,) = next(iter(passive._people.values())).exchanges.values()
+    (exchange,) = _exchanges(passive)
     assert (exchange.own, exchange.first, exchange.open, exchange.reply) == (None, None, 0, "答")
+
+
+@pytest.mark.parametrize("first", ["later", "reply"])
+async def test_word_that_the_answer_follows_is_not_taken_for_the_answer(stage: Stage, first: str) -> None:
+    """The third delivery is told so while one more, which overlaps, gets the answer, and is gone before it is written."""
+    clock = [0.0]
+    passive = Passive(stage.accept, stage, Texts().get, now=lambda: clock[0], times=Times(hold=60, join=50))
+    message = read_message({"FromUserName": "oA", "MsgType": "text", "Content": "问", "MsgId": "1"}, Account("w", "a"))
+    assert message is not None
+    writing: dict[str, asyncio.Future[bool]] = {}
+
+    async def write(text: str) -> bool:
+        writing[text] = asyncio.get_running_loop().create_future()
+        return await writing[text]
+
+    async def contact() -> "asyncio.Task[bool]":
+        delivery = asyncio.create_task(passive.contact(message, write, hold=True))
+        await asyncio.sleep(0)
+        return delivery
+
+    deliveries = []
+    for _ in range(3):
+        deliveries.append(await contact())
+        clock[0] += 100
+        await until(lambda: deliveries[-1].done() or writing)
+    assert list(writing) == [LATER]
+    fourth = await contact()
+    await until(lambda: passive._held == 2 and all(each.accepted for each in _exchanges(passive)))
+    send = asyncio.create_task(passive.send(Part(message=message, text="答", number=0, total=1, key="k")))
+    await until(lambda: "答" in writing)
+    ends = {"later": (LATER, True, deliveries[-1]), "reply": ("答", False, fourth)}
+    for name in (first, *(ends.keys() - {first})):
+        text, arrived, delivery = ends[name]
+        writing[text].set_result(arrived)
+        await delivery
+    with pytest.raises(SendDeferred):
+        await send
+    (exchange,) = _exchanges(passive)
+    assert (exchange.own, exchange.first, exchange.open, exchange.reply) == (None, None, 0, None)
+
+
+def _exchanges(passive: Passive) -> list[Exchange]:
+    (person,) = passive._people.values()
+    return list(person.exchanges.values())
 
 
 # ---- failures
