@@ -123,7 +123,7 @@ def _unusable(turn: Turn, seen: set[str]) -> Lost | None:
 
 def _round(read: list[_Read]) -> Round:
     """A round of what was read, newest first, its user turn last."""
-    if len(read) == 2 and _is_plain_answer(read[0]):  # nearly all are
+    if len(read) == 2 and _is_plain(read[0]) and _is_plain(read[1]):  # nearly all are a question and its answer
         return Round((read[1].turn, read[0].turn), ())
     kept = [item.turn for item in reversed(read) if not item.lost]
     outcomes = _ordered(kept)
@@ -138,8 +138,8 @@ def _round(read: list[_Read]) -> Round:
     return Round(turns, tuple(lost))
 
 
-def _is_plain_answer(item: _Read) -> bool:
-    return not item.lost and item.turn.role is Role.ASSISTANT and not item.turn.tool_calls
+def _is_plain(item: _Read) -> bool:
+    return not item.lost and item.turn.role is not Role.TOOL and not item.turn.tool_calls
 
 
 def _ordered(turns: list[Turn]) -> list[Turn | str]:

@@ -100,7 +100,7 @@ class Window:
     where older ones exist unread, `not_read` how many at most (since the last reset) and `not_read_up_to` the ordinal of
     the newest of them. `first` is the ordinal of the oldest turn in the window, -1 for one that has none yet. `gap`
     counts turns that are in neither window nor `summary`, which takes `summary_tokens` of the request. `covered` is the
-    ordinal that the newest of all summaries reaches, which may be a later one; -1 without.
+    ordinal that the newest summary reaches, which may be a later one; -1 without `summary`.
     """
 
     messages: tuple[WindowMessage, ...]

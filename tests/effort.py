@@ -14,7 +14,7 @@ def _piece() -> float:
 
 
 def effort(work: Callable[[], object]) -> float:
-    """The CPU that `work` takes of this thread, as a multiple of the fixed piece beside it."""
+    """The CPU that `work` takes of this thread alone, as a multiple of the fixed piece: of the slower of two beside it."""
     before = _piece()
     start = time.thread_time()
     work()

@@ -33,7 +33,8 @@ class _Loop(asyncio.SelectorEventLoop):
         return self._now
 
     def _pass(self, seconds: float) -> None:
-        self._now += seconds + self._late() if seconds else 0.0
+        if seconds:
+            self._now += seconds + self._late()
 
 
 def run_virtually(main: Coroutine[Any, Any, None], rng: random.Random, *, stall: float = 0.0) -> None:

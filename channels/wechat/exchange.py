@@ -143,9 +143,13 @@ class Person:
         return None
 
     def release(self, exchange: Exchange) -> None:
-        """No delivery of the exchange is open any more: what it was offered and did not get goes back."""
+        """No delivery of the exchange is open any more: a reply that did not get through is made anew, of what is there then."""
         if exchange.first or exchange.own:
             exchange.reply = None
+        self.give_back(exchange)
+
+    def give_back(self, exchange: Exchange) -> None:
+        """What the exchange was offered is not in its reply."""
         for offer in (exchange.first, exchange.own):
             if offer is not None:
                 offer.settle(False)

@@ -131,7 +131,7 @@ class Passive:
         if any(part.message_id == message.id for part in waiting):
             exchange.ended = True
         elif duplicate:
-            await self._answered_before(exchange, message)
+            await self._answered_before(person, exchange, message)
         self._claim(person, exchange, waiting)
 
     def _claim(self, person: Person, exchange: Exchange, waiting: Sequence[ShelvedPart]) -> None:
@@ -145,12 +145,13 @@ class Passive:
         person.claimed.add(key(part))
         exchange.first = Offer(Words(part.text, len(waiting) > 1), part)
 
-    async def _answered_before(self, exchange: Exchange, message: InboundMessage) -> None:
+    async def _answered_before(self, person: Person, exchange: Exchange, message: InboundMessage) -> None:
         """A message of before a restart: what it was answered then is its answer now."""
         text = await self._shelf.answered(message)
         if text is not None and exchange.reply is None:
             pieces = self.parts(text, "")
             more = "more" if len(pieces) > 1 else ""
+            person.give_back(exchange)  # another delivery may have taken something from the shelf meanwhile
             exchange.reply = with_hint(pieces[0], more, self._texts) if pieces else ""
             exchange.end()
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -19,13 +20,12 @@ log = logging.getLogger("sanqiao.config")
 OnChange = Callable[[Settings, Settings], None]
 """Told the old and the new settings after they were swapped; must not block."""
 
-Fingerprint = tuple[tuple[str, int, int, int], ...]
-"""Name, inode, size and time of the last change, also of its rights, in nanoseconds of each file there is."""
+Fingerprint = tuple[tuple[str, int, int, int, int], ...]
+"""Name, inode, mode, size and time of the last change, also of its rights, in nanoseconds of each file there is."""
 
 _RESTART = ("server", "console", "timezone", "cluster")
 """Sections that hold until the next start; `memory`, `log`, `conversations` and `channels` do in part."""
 
-_LONGEST_PAUSE = 60.0
 _LIVE_ENTRY = ("agent", "group_policy", "dm_policy", "allow_from")
 
 
@@ -40,8 +40,13 @@ class LiveSettings:
         *,
         poll: float = 0.5,
         settle: float = 0.3,
+        again: float = 10.0,
     ) -> None:
-        """Files are looked at each `poll` seconds and read when they were at rest for `settle` seconds."""
+        """Files are looked at each `poll` seconds and read when they were at rest for `settle` seconds.
+
+        What could not be taken over is read again after `again` seconds, changed or not: it may have been the moment's
+        fault.
+        """
         self.current = settings
         self.problems: tuple[Problem, ...] = ()
         self.waiting: tuple[str, ...] = ()
@@ -49,6 +54,7 @@ class LiveSettings:
         self._environ = environ
         self._poll = poll
         self._settle = settle
+        self._again = again
         self._callbacks: list[OnChange] = []
 
     def on_change(self, callback: OnChange) -> None:
@@ -56,25 +62,25 @@ class LiveSettings:
         self._callbacks.append(callback)
 
     async def watch(self) -> None:
-        """Takes changes over until cancelled; what fails otherwise than by the files' fault is tried again."""
+        """Takes changes over until cancelled."""
+        clock, good, failure = asyncio.get_running_loop().time, True, ""
+        seen: Fingerprint | None = None
         taken: Fingerprint | None = None  # what was read before the watch began is not known: read once more
-        pause = self._poll
+        read_at = -math.inf
         while True:
-            seen = await asyncio.to_thread(fingerprint, self.config_dir)
-            if seen == taken:
-                await asyncio.sleep(self._poll)
-                continue
-            await asyncio.sleep(self._settle)
-            if await asyncio.to_thread(fingerprint, self.config_dir) != seen:
-                continue
             try:
-                await self.take_over()
-            except Exception as error:  # border: the watch goes on, whatever one state of the files did
-                log.error("config_watch_failed error=%s", type(error).__name__, exc_info=error)
-                await asyncio.sleep(pause)
-                pause = min(2 * pause, _LONGEST_PAUSE)
-            else:
-                taken, pause = seen, self._poll
+                seen = await asyncio.to_thread(fingerprint, self.config_dir)
+                if seen != taken or not (good or clock() < read_at + self._again):
+                    await asyncio.sleep(self._settle)
+                    if await asyncio.to_thread(fingerprint, self.config_dir) != seen:
+                        continue
+                    good, taken, read_at = False, seen, clock()
+                    good, failure = await self.take_over(), ""
+            except Exception as error:  # border: the watch goes on, whatever one state of the files or the machine did
+                if failure != str(error):
+                    log.error("config_watch_failed error=%s", type(error).__name__, exc_info=error)
+                failure = str(error)
+            await asyncio.sleep(self._poll)
 
     async def look(self) -> tuple[Settings, tuple[str, ...]]:
         """The settings as the files give them now, and the keys of them that wait for a restart; takes nothing over.
@@ -139,7 +145,7 @@ def fingerprint(config_dir: Path) -> Fingerprint:
             stat = os.stat(path)
         except OSError:
             continue
-        found.append((str(path), stat.st_ino, stat.st_size, stat.st_ctime_ns))
+        found.append((str(path), stat.st_ino, stat.st_mode, stat.st_size, stat.st_ctime_ns))
     return tuple(found)
 
 

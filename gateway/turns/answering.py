@@ -26,13 +26,10 @@ from memory.conversation import ConversationId, Role, Turn
 from memory.errors import StoreError
 from memory.memory import Ahead, Memory
 from memory.speaker import voiced
-from memory.tokens import PER_MESSAGE, call_tokens, message_tokens
+from memory.tokens import call_tokens, message_tokens
 from memory.window import Window, WindowSettings
 
 log = logging.getLogger("sanqiao.answering")
-
-_JOIN = PER_MESSAGE + 2
-"""At most so many tokens are saved by joining a message to its neighbour."""
 
 
 class QuestionTooLong(Exception):
@@ -281,14 +278,21 @@ def _noted_tool(note: Callable[..., None], name: str, outcome: str, chars: int, 
 
 
 def is_roomy(window: Window, settings: ContextSettings, room: int, newest: int, answer_tokens: int) -> bool:
-    """Whether the next window, with question and answer (ordinal `newest`), surely leaves no gap and no summary is due."""
-    joined = sum(len(message.ids) - 1 for message in window.messages if message.ids)  # the limits count each by itself
-    tokens = window.tokens + window.question_tokens + answer_tokens + joined * _JOIN
-    if window.gap or tokens >= min(settings.window.max_tokens, room // 2):
+    """Whether the next window, with question and answer (ordinal `newest`), surely leaves no gap and no summary is due.
+
+    Only ever of a window of plain turns: the limits count what was joined, and a round of tool calls, otherwise.
+    """
+    plain = all(
+        len(message.ids) <= 1 and message.role is not Role.TOOL and not message.tool_calls
+        for message in window.messages
+    )
+    tokens = window.tokens + window.question_tokens + answer_tokens
+    full = tokens >= settings.window.max_tokens or tokens + window.summary_tokens >= room // 2
+    if window.gap or full or not plain:
         return False
     if window.summary is None:
-        visited = len(window.messages) + joined + len(window.dropped)
-        asked = sum(len(message.ids) for message in window.messages if message.role is Role.USER)
+        visited = len(window.messages) + len(window.dropped)
+        asked = sum(message.role is Role.USER for message in window.messages)
         asked += sum(drop.role is Role.USER for drop in window.dropped)
         few = visited + 4 <= settings.window.max_messages and asked + 1 < settings.summary.after_turns
         return few and window.not_read_before is None

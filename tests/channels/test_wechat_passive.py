@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from channels.channel import SendDeferred
+from channels.channel import SendDeferred, ShelvedPart
 from channels.message import GatewayClosed, InboundMessage, Part, Routed
 from channels.wechat.events import Account, read_message
 from channels.wechat.exchange import Exchange
@@ -468,6 +468,40 @@ async def test_word_that_the_answer_follows_is_not_taken_for_the_answer(stage: S
         await send
     (exchange,) = _exchanges(passive)
     assert (exchange.own, exchange.first, exchange.open, exchange.reply) == (None, None, 0, None)
+
+
+async def test_what_was_answered_before_a_restart_takes_nothing_from_the_shelf(stage: Stage) -> None:
+    """One of two overlapping deliveries takes a part from the shelf while the other learns what the answer was."""
+    asked, told = asyncio.Event(), asyncio.Event()
+
+    class Slow(Stage):
+        async def answered(self, message: InboundMessage) -> str | None:
+            asked.set()
+            await told.wait()
+            return "当时的答复"
+
+    gateway, seen = Slow(), list[str]()
+    passive = Passive(gateway.accept, gateway, Texts().get, now=time.monotonic, times=Times())
+    message = read_message({"FromUserName": "oA", "MsgType": "text", "Content": "问", "MsgId": "1"}, Account("w", "a"))
+    assert message is not None
+    gateway.before[message.id] = "当时的答复"
+
+    async def write(text: str) -> bool:
+        seen.append(text)
+        return True
+
+    first = asyncio.create_task(passive.contact(message, write, hold=True))
+    await asked.wait()
+    part = ShelvedPart(7, 0, 1, "架上的一份", "another")
+    gateway.shelf.append((message.lane, part))
+    second = asyncio.create_task(passive.contact(message, write, hold=True))
+    await until(lambda: any(each.first for each in _exchanges(passive)))
+    told.set()
+    await asyncio.gather(first, second)
+    assert seen == ["当时的答复"] * 2
+    assert [each for _, each in gateway.shelf] == [part], "it was in neither reply"
+    (person,) = passive._people.values()
+    assert not person.claimed
 
 
 def _exchanges(passive: Passive) -> list[Exchange]:

@@ -587,6 +587,14 @@ def test_a_larger_cap_never_shows_less(
     assert seen <= seen_larger
 
 
+def test_a_question_calls_no_tools() -> None:
+    """Whatever a person wrote into the file by hand."""
+    history = History(("问", "答"))
+    asking = replace(history.turns[0], tool_calls=(ToolCall("c", "search", "{}"),))
+    window = build_window([history.turns[1], asking], question="再问", settings=WindowSettings(), room=30000)
+    assert [message.tool_calls for message in window.messages] == [(), ()]
+
+
 def test_trimming_is_quick() -> None:
     history = History(*((f"第 {i} 个问题：上海的岗位有哪些", f"第 {i} 个回答：推荐以下岗位") for i in range(250)))
     newest_first = history.turns[::-1]

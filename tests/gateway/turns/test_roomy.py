@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from gateway.turns.answering import is_roomy
 from memory.context import ContextSettings
-from memory.conversation import Role, Turn
+from memory.conversation import Role, ToolCall, Turn
 from memory.summary import Standing, Summary, SummarySettings, due, reaching
 from memory.tokens import message_tokens
 from memory.window import Window, WindowSettings, build_window
@@ -21,24 +21,52 @@ texts = st.one_of(
 )
 
 
-def conversation(said: Sequence[tuple[str, bool]]) -> list[Turn]:
-    """Questions, and answers to those that got one."""
+def conversation(said: Sequence[tuple[str, bool]], calls: int = 0) -> list[Turn]:
+    """Questions, and answers to those that got one; with `calls`, each eighth question has so many tools called."""
     turns: list[Turn] = []
-    for text, answered in said:
+    for number, (text, answered) in enumerate(said):
         turns.append(Turn(role=Role.USER, text=text, id=f"q{len(turns)}", n=len(turns), epoch=0, at=AT))
+        if calls and number % 8 == 0:
+            question, asked = turns[-1].id, tuple(ToolCall(f"c{n}", "search", "{}") for n in range(calls))
+            turns.append(
+                Turn(
+                    role=Role.ASSISTANT,
+                    text="",
+                    id=f"t{len(turns)}",
+                    to=question,
+                    n=len(turns),
+                    epoch=0,
+                    at=AT,
+                    tool_calls=asked,
+                )
+            )
+            for call in asked:
+                turns.append(
+                    Turn(
+                        role=Role.TOOL,
+                        text="无",
+                        id=f"t{len(turns)}",
+                        to=question,
+                        n=len(turns),
+                        epoch=0,
+                        at=AT,
+                        call=call.id,
+                    )
+                )
         if answered:
             id, to = f"a{len(turns)}", turns[-1].id
             turns.append(Turn(role=Role.ASSISTANT, text=text[::-1], id=id, to=to, n=len(turns), epoch=0, at=AT))
     return turns
 
 
-def summary_through(ordinal: int) -> Summary:
-    return Summary(text="说过的", id=f"s{ordinal}", epoch=0, through=ordinal, at="")
+def summary_through(ordinal: int, characters: int = 3) -> Summary:
+    return Summary(text="说" * characters, id=f"s{ordinal}", epoch=0, through=ordinal, at="")
 
 
 def beside(turns: Sequence[Turn], summaries: Sequence[Summary], window: WindowSettings, question: str | None) -> Window:
     """`summaries` newest first."""
-    found = build_window(reversed(turns), question=question, settings=window, room=ROOM)
+    room = ROOM - message_tokens(summaries[0].text) if summaries else ROOM
+    found = build_window(reversed(turns), question=question, settings=window, room=room)
     if not summaries:
         return found
     chosen = reaching(summaries, found.first) or summaries[0]
@@ -62,17 +90,22 @@ def settings_of(draw: st.DrawFn) -> ContextSettings:
         st.lists(st.tuples(texts, st.just(False)), max_size=30),  # while the model could not be reached
     ),
     last=st.tuples(texts, texts),
-    covered=st.sets(st.integers(0, 70), max_size=3),
+    covered=st.sets(st.integers(0, 90), max_size=3),
+    odd=st.tuples(st.integers(0, 5), st.sampled_from([3, 1000])),
     context=settings_of(),
 )
-@settings(max_examples=600)
+@settings(max_examples=1000)
 def test_no_summary_is_due_where_there_is_room(
-    said: list[tuple[str, bool]], last: tuple[str, str], covered: set[int], context: ContextSettings
+    said: list[tuple[str, bool]],
+    last: tuple[str, str],
+    covered: set[int],
+    odd: tuple[int, int],
+    context: ContextSettings,
 ) -> None:
-    question, answer = last
-    before = conversation(said)
+    (question, answer), (calls, weight) = last, odd
+    before = conversation(said, calls)
     n = len(before)
-    summaries = [summary_through(each) for each in sorted(covered, reverse=True) if each < n]
+    summaries = [summary_through(each, weight) for each in sorted(covered, reverse=True) if each < n]
     latest = summaries[0] if summaries else None
     window = beside(before, summaries, context.window, question)
     roomy = is_roomy(window, context, ROOM, n + 1, message_tokens(answer))
@@ -115,6 +148,13 @@ def test_it_is_roomy_until_the_window_is_full() -> None:
         before = conversation([("再说一句", True)] * rounds)
         roomy.append(is_roomy(beside(before, [], context.window, "问"), context, ROOM, len(before) + 1, 10))
     assert roomy == [True] * 14 + [False] * 2
+
+
+def test_it_is_never_called_roomy_with_tool_calls_in_the_window() -> None:
+    context = ContextSettings(window=WindowSettings(), summary=SummarySettings())
+    for calls, roomy in ((0, True), (1, False)):
+        before = conversation([("再说一句", True)] * 5, calls)
+        assert is_roomy(beside(before, [], context.window, "问"), context, ROOM, len(before) + 1, 10) is roomy
 
 
 def test_what_was_joined_counts_by_itself() -> None:
