@@ -1,9 +1,10 @@
 """What grows: one conversation of thousands of turns, and thousands of conversations in which nobody speaks any more."""
 
 import asyncio
+import statistics
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tests.bench import model
 from tests.bench.load import Said, Stage, percentile
@@ -11,17 +12,23 @@ from tests.bench.subject import SubjectFailed
 
 BLOCK = 200
 """So many turns are measured together: CPU comes in steps of 10 ms."""
+REPEATS = 3
+"""So often, in turn with turns of short conversations: the pace of a machine changes within seconds."""
 
 
 @dataclass(frozen=True)
 class Turns:
-    """The cost of a turn about this place in a conversation: CPU and time without the model's, in ms."""
+    """The cost of a turn about this place in a conversation: CPU and time without the model's, in ms.
+
+    `ratio` is that of its CPU to a turn's of short conversations at the same time, the median of the repeats.
+    """
 
     place: int
     cpu: float
     overhead_p50: float
     overhead_p99: float
     requests: float
+    ratio: float = 1.0
 
 
 async def turns(stage: Stage, places: Sequence[int]) -> list[Turns]:
@@ -32,14 +39,21 @@ async def turns(stage: Stage, places: Sequence[int]) -> list[Turns]:
     await stage.warm()
     await model.reset(stage.model, 0.0)
     first, *later = places
-    short = range(1, 2 * first + 1)
-    found = [await _block(stage, first, [f"short{n}" for n in range(BLOCK // len(short)) for _ in short])]
-    count = 0
+
+    async def short(name: str) -> Turns:
+        return await _block(stage, first, [f"{name}.{n // (2 * first)}" for n in range(BLOCK)])
+
+    found, count = [await short("short")], 0
     for place in later:
-        gap = place - BLOCK - count
-        await _block(stage, place, ["long"] * gap)
-        found.append(await _block(stage, place, ["long"] * BLOCK))
-        count += gap + BLOCK
+        await _block(stage, place, ["long"] * (place - REPEATS * BLOCK - count))
+        blocks = []
+        for number in range(REPEATS):
+            block = await _block(stage, place, ["long"] * BLOCK)
+            beside = await short(f"{place}.{number}")
+            blocks.append(replace(block, ratio=block.cpu / beside.cpu if beside.cpu else 1.0))
+        ratio = statistics.median(block.ratio for block in blocks)
+        found.append(replace(sorted(blocks, key=lambda block: block.cpu)[len(blocks) // 2], ratio=ratio))
+        count = place
     return found
 
 

@@ -171,13 +171,16 @@ def _losses(load: Mapping[Cell, Rounds]) -> str:
 
 def _turns(turns: Sequence[Turns]) -> str:
     rows = [
-        (f"{each.place:,}", _two(each.cpu), _ms(each.overhead_p50), _ms(each.overhead_p99), f"{each.requests:.2f}")
+        (
+            *(f"{each.place:,}", _two(each.cpu), _two(each.ratio)),
+            *(_ms(each.overhead_p50), _ms(each.overhead_p99), f"{each.requests:.2f}"),
+        )
         for each in turns
     ]
-    columns = ("第几轮", "CPU 毫秒", "额外 p50", "额外 p99", "每条问模型")
+    columns = ("第几轮", "CPU 毫秒", "比", "额外 p50", "额外 p99", "每条问模型")
     return f"""## 一段越来越长的对话
 
-公众号被动回复，一个人一句接一句，模型不花时间。每格是到那里为止的两百轮；最短的一格是许多段新对话的开头，到那一轮的两倍为止。
+公众号被动回复，一个人一句接一句，模型不花时间。第一行是许多段新对话的开头，到那一轮的两倍为止，共两百轮。其余各行是到那里为止的六百轮，每两百轮之后再量一次新的短对话；「比」是与它们的 CPU 之比，三次的中位数，其余是 CPU 居中的一次。
 
 {_table(columns, rows)}"""
 
