@@ -1,10 +1,10 @@
 """Drafts of summaries: what the next summary of a conversation is to be made of, and keeping it unless it is overtaken."""
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
+from itertools import chain, islice, takewhile
 
 from memory.archive import SummaryArchive
 from memory.conversation import ConversationId, Role, Turn
@@ -15,6 +15,11 @@ from memory.summary import Standing, Summary, SummarySettings, due, target
 from memory.tail import MAX_ITEMS
 from memory.viewing import Viewer, Weigh
 from memory.window import Window, WindowSettings
+
+
+def _behind(after: int, newest_first: Iterable[Turn]) -> Iterator[Turn]:
+    """The turns behind ordinal `after` since the reset, newest first."""
+    return takewhile(lambda turn: turn.role is not Role.RESET and turn.n > after, newest_first)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,23 +80,14 @@ class Drafter:
         turns: deque[Turn] = deque(maxlen=MAX_ITEMS)
         tail = self._store.backwards(conversation, before=before, unlimited=True)
         with typed_errors(path_of(conversation)), tail:
-            for turn in tail:
-                if turn.role is Role.RESET or turn.n <= standing.after:
-                    break
-                turns.appendleft(turn)  # the newest ones go, where there are too many
+            turns.extendleft(_behind(standing.after, tail))  # the newest ones go, where there are too many
         return tuple(turns)
 
     def _newest(self, conversation: ConversationId, after: int) -> tuple[Turn, ...] | None:
         """The turns behind ordinal `after` since the reset, oldest first; None where they are too many to be at hand."""
-        turns: list[Turn] = []
         with typed_errors(path_of(conversation)), self._store.backwards(conversation) as tail:
-            for turn in tail:
-                if turn.role is Role.RESET or turn.n <= after:
-                    return tuple(reversed(turns))
-                turns.append(turn)
-                if len(turns) > MAX_ITEMS:
-                    return None
-            return None if tail.capped else tuple(reversed(turns))
+            turns = list(islice(_behind(after, tail), MAX_ITEMS + 1))
+            return None if tail.capped or len(turns) > MAX_ITEMS else tuple(reversed(turns))
 
     def _standing(self, conversation: ConversationId, window: Window, settings: SummarySettings) -> Standing | None:
         """None for a conversation without turns since its reset, or with such as have no ordinal yet."""

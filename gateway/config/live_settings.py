@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import math
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -66,7 +65,7 @@ class LiveSettings:
         clock, good, failure = asyncio.get_running_loop().time, True, ""
         seen: Fingerprint | None = None
         taken: Fingerprint | None = None  # what was read before the watch began is not known: read once more
-        read_at = -math.inf
+        read_at = 0.0
         while True:
             try:
                 seen = await asyncio.to_thread(fingerprint, self.config_dir)

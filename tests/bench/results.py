@@ -172,8 +172,12 @@ def _losses(load: Mapping[Cell, Rounds]) -> str:
 def _turns(turns: Sequence[Turns]) -> str:
     rows = [
         (
-            *(f"{each.place:,}", _two(each.cpu), _two(each.ratio)),
-            *(_ms(each.overhead_p50), _ms(each.overhead_p99), f"{each.requests:.2f}"),
+            f"{each.place:,}",
+            _two(each.cpu),
+            _two(each.ratio),
+            _ms(each.overhead_p50),
+            _ms(each.overhead_p99),
+            f"{each.requests:.2f}",
         )
         for each in turns
     ]

@@ -1,6 +1,7 @@
 """Where an answer is called roomy, no summary is due: held against what a summary's draft would find."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
@@ -24,38 +25,20 @@ texts = st.one_of(
 def conversation(said: Sequence[tuple[str, bool]], calls: int = 0) -> list[Turn]:
     """Questions, and answers to those that got one; with `calls`, each eighth question has so many tools called."""
     turns: list[Turn] = []
+
+    def add(role: Role, text: str, **more: Any) -> Turn:
+        turns.append(Turn(role=role, text=text, id=f"t{len(turns)}", n=len(turns), epoch=0, at=AT, **more))
+        return turns[-1]
+
     for number, (text, answered) in enumerate(said):
-        turns.append(Turn(role=Role.USER, text=text, id=f"q{len(turns)}", n=len(turns), epoch=0, at=AT))
+        question = add(Role.USER, text)
         if calls and number % 8 == 0:
-            question, asked = turns[-1].id, tuple(ToolCall(f"c{n}", "search", "{}") for n in range(calls))
-            turns.append(
-                Turn(
-                    role=Role.ASSISTANT,
-                    text="",
-                    id=f"t{len(turns)}",
-                    to=question,
-                    n=len(turns),
-                    epoch=0,
-                    at=AT,
-                    tool_calls=asked,
-                )
-            )
+            asked = tuple(ToolCall(f"c{n}", "search", "{}") for n in range(calls))
+            add(Role.ASSISTANT, "", to=question.id, tool_calls=asked)
             for call in asked:
-                turns.append(
-                    Turn(
-                        role=Role.TOOL,
-                        text="无",
-                        id=f"t{len(turns)}",
-                        to=question,
-                        n=len(turns),
-                        epoch=0,
-                        at=AT,
-                        call=call.id,
-                    )
-                )
+                add(Role.TOOL, "无", to=question.id, call=call.id)
         if answered:
-            id, to = f"a{len(turns)}", turns[-1].id
-            turns.append(Turn(role=Role.ASSISTANT, text=text[::-1], id=id, to=to, n=len(turns), epoch=0, at=AT))
+            add(Role.ASSISTANT, text[::-1], to=question.id)
     return turns
 
 
