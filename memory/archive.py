@@ -29,8 +29,12 @@ from memory.yamlform import read_sealed, scalar, sealed, sealed_item, split
 log = logging.getLogger("sanqiao.memory")
 
 FOLDER = "archives"
-AT_HAND, _KEPT = 2, 1024
-"""How many versions of how many archives are kept in memory: the newest ones are what windows need."""
+AT_HAND, _KEPT = 4, 1024
+"""How many versions of how many archives are kept in memory.
+
+A window needs those that reach into it and the one before them: with the default settings two, and more where it
+leaves out acknowledgements and so reaches further.
+"""
 _ROLE = "summary"
 
 

@@ -148,6 +148,29 @@ async def test_made_when_due_and_used_from_then_on(bench: Bench, caplog: pytest.
     assert line.startswith(f"summary.made conversation={CONVERSATION} reason=gap through=9 chars=7 model=fake seconds=")
 
 
+async def test_windows_beside_many_summaries_take_what_is_at_hand(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No look at a file between a question and its answer, however many summaries there are."""
+    look = bench.memory._store.run
+    for number in range(40):
+        asked = user(f"q{number}", "在吗？" if number % 3 else "谢谢")  # what is left out makes windows reach further
+        ahead = await bench.memory.ask(CONVERSATION, asked)
+        room = Room.of(bench.snapshot, AGENT, CONVERSATION, None)
+        with monkeypatch.context() as patched:
+            if number:  # the first question finds no file
+                patched.setattr(bench.memory._store, "run", None)
+            seen = await bench.memory.window(
+                CONVERSATION, bench.context.window, question=asked, room=room.tokens, weigh=room.weigh, ahead=ahead
+            )
+        assert seen.gap == 0
+        await bench.memory.remember(CONVERSATION, [answer(f"q{number}/a", f"q{number}")])
+        bench.after()
+        await bench.settled()
+    assert bench.memory._store.run == look
+    assert len(bench.versions()) > 4
+
+
 async def test_facts_of_the_first_are_there_after_the_third(bench: Bench) -> None:
     await bench.round("事实:甲")
     for number in range(30):
