@@ -13,6 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeVar
 
+from memory.pace import Pace
 from memory.steps import Step, Steps, failure_of
 
 _Result = TypeVar("_Result")
@@ -168,19 +169,24 @@ class Together(Workers):
                 self._hands.submit(self._take_all, begun)
 
     def _serve(self) -> None:
+        pace = Pace()
         while (job := self._jobs.get()) is not None:
             since, begun = time.monotonic(), deque[_Begun]()
             self._at_work[threading.get_ident()] = begun
             again = self._begin_all(job, begun, since + _GATHERING)
             del job  # what was asked for is not kept until the next job
-            self._lend_hands(begun, min(len(begun), _HANDS) - 1)
+            together = len(begun)
+            self._lend_hands(begun, min(together, _HANDS) - 1)
             self._take_all(begun)
             del self._at_work[threading.get_ident()]
+            now = time.monotonic()
             with self._guard:
-                if again and (time.monotonic() - since < _HANGS or self._serving == 1):
-                    continue
-                self._serving -= 1
-                return
+                if not again or (now - since >= _HANGS and self._serving > 1):
+                    self._serving -= 1
+                    return
+            pause = pace.pause(together, now)
+            if pause and together < _MOST_TOGETHER:
+                time.sleep(pause)
 
     def _begin_all(self, job: _Job, begun: "deque[_Begun]", until: float) -> bool:
         """Begins this job and, `until` then, those that wait with it; whether there may be more."""

@@ -6,10 +6,13 @@ import logging
 import queue
 import sqlite3
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
+
+from memory.pace import Pace
 
 log = logging.getLogger("sanqiao.database")
 
@@ -109,12 +112,15 @@ class Database:
         finally:
             self._started.set()
         with contextlib.closing(connection):
-            going_on = True
+            going_on, pace = True, Pace()
             while going_on:
                 batch, going_on = self._next_batch()
                 if batch:
                     self._note(connection, _run_batch(connection, [job for job in batch if not job.alone]))
                     _run_alone(connection, [job for job in batch if job.alone])
+                pause = pace.pause(len(batch), time.monotonic())
+                if pause and going_on and len(batch) < _BATCH:
+                    time.sleep(pause)
             with contextlib.suppress(sqlite3.Error):
                 connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
