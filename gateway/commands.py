@@ -39,6 +39,7 @@ _SPACED = re.compile(r"(\S{1,20})(?:\s+(\S{1,60}))?")
 
 OVERTAKES = frozenset({"stop", "help", "agents", "status", "whoami", "history", "forget", "unknown", "not-alone"})
 """Commands that do not wait for the turn before them: they stop it, or merely read."""
+_URGENT = frozenset({"stop", "forget"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,11 @@ class Command:
     def overtakes(self) -> bool:
         """Whether it runs at once, before what waits."""
         return self.name in OVERTAKES
+
+    @property
+    def urgent(self) -> bool:
+        """Whether it is obeyed also for who writes too fast: it ends what they may be writing against."""
+        return self.name in _URGENT
 
 
 def bare(text: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from channels.message import Admission, GatewayClosed, InboundMessage, Notice
 from channels.text import is_blank
-from gateway.commands import parse
+from gateway.commands import Command, parse
 from gateway.lanes import RATE_LIMITED, Waiting
 from gateway.limits import RateLimit, refused_by_policy
 from gateway.logs import log_failure
@@ -64,6 +64,7 @@ class Intake:
         self._clock = clock
         self._note = note
         self._rate = RateLimit()
+        self._urgent = RateLimit()
         self._open = False
         self._storing = 0
         self._eased = asyncio.Event()
@@ -147,17 +148,25 @@ class Intake:
         notice = message.notice or (Notice.EMPTY if is_blank(text) else None)
         return replace(message, text=text, name=storable(message.name), notice=notice)
 
+    def _is_too_fast(self, stored: Stored, command: Command | None) -> bool:
+        """Counts a message for the rate. Who writes too fast can still stop an answer or be forgotten, as often again."""
+        person = self._person(stored.message.user)
+        per_minute = self._snapshots.now().settings.limits.messages_per_minute
+        if self._rate.allows(person, per_minute, stored.accepted_at):
+            return False
+        urgent = command is not None and command.urgent
+        return not (urgent and self._urgent.allows(person, per_minute, stored.accepted_at))
+
     def examine(self, stored: Stored, *, fresh: bool = False) -> Waiting:
         """What a message is: something to refuse, a command, or talk. Only a fresh one counts for the rate."""
         message, snapshot = stored.message, self._snapshots.now()
         if refused_by_policy(message, snapshot.entry(message.entry)):
             return Waiting(stored, refusal="refused-dm")
-        per_minute = snapshot.settings.limits.messages_per_minute
-        if fresh and not self._rate.allows(self._person(message.user), per_minute, stored.accepted_at):
+        command = None if message.notice else parse(message.text)
+        if fresh and self._is_too_fast(stored, command):
             return Waiting(stored, refusal=RATE_LIMITED)
         if message.notice:
             return Waiting(stored, refusal=message.notice)
-        command = parse(message.text)
         if command:
             return Waiting(stored, command=command)
         rule = by_rules(message.text, snapshot.rules)

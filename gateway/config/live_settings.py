@@ -4,6 +4,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from channels.channel import EntrySettings
@@ -24,6 +25,8 @@ Fingerprint = tuple[tuple[str, int, int, int, int], ...]
 
 _RESTART = ("server", "console", "timezone", "cluster")
 """Sections that hold until the next start; `memory`, `log`, `conversations` and `channels` do in part."""
+
+_AS_RUNNING = "（渠道的启停要到重启才生效，所以这里按正在运行的渠道检查）"
 
 _LIVE_ENTRY = ("agent", "group_policy", "dm_policy", "allow_from")
 
@@ -161,7 +164,7 @@ def _merged(old: Settings, loaded: Loaded) -> Settings:
             "entry_context": {name: each for name, each in new.entry_context.items() if name in old.channels},
         }
     )
-    problems = cross_checks(merged, loaded.documents)
+    problems = [replace(each, message=each.message + _AS_RUNNING) for each in cross_checks(merged, loaded.documents)]
     if problems:
         raise ConfigProblems(told(problems, loaded.secrets))
     return merged

@@ -1,5 +1,6 @@
 """The config folder → all settings, or every problem of every file."""
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -32,6 +33,7 @@ from gateway.config.sections import (
     Settings,
 )
 from gateway.config.stray_files import instead_of, misnamed_agents, stray_notes
+from gateway.config.text_file import NotOrdinary, read_text
 from gateway.config.unavailable import remarks
 from gateway.config.yaml_source import Document, MapNode, parse
 from memory.conversation import AGENT_NAME
@@ -73,6 +75,9 @@ def load_settings(config_dir: Path, environ: Mapping[str, str]) -> Settings:
 def load(config_dir: Path, environ: Mapping[str, str]) -> Loaded:
     """As `load_settings`, with the files' trees for later checks. Raises ConfigProblems."""
     dotenv, problems = _dotenv(config_dir / ".env")
+    unread = _folder_unread(config_dir / "agents")
+    if dotenv is None or unread:  # what follows from it would only mislead
+        raise ConfigProblems((*problems, *unread))
     variables = {**dotenv, **environ}
     documents = _documents(config_dir, variables)
     gateway, agents = documents.gateway, documents.agents
@@ -112,7 +117,7 @@ def load(config_dir: Path, environ: Mapping[str, str]) -> Loaded:
 
 def secrets_in(config_dir: Path, environ: Mapping[str, str]) -> frozenset[str]:
     """Every secret the files hold now, whether or not the rest of them is good. Blocking."""
-    variables = {**_dotenv(config_dir / ".env")[0], **environ}
+    variables = {**(_dotenv(config_dir / ".env")[0] or {}), **environ}
     documents = _documents(config_dir, variables)
     return secret_values((documents.gateway, *documents.agents.values()), variables)
 
@@ -122,17 +127,31 @@ def agent_files(config_dir: Path) -> list[Path]:
     return sorted(path for path in (config_dir / "agents").glob("*.yaml") if not path.name.startswith("."))
 
 
+def _folder_unread(folder: Path) -> list[Problem]:
+    """Why the files in the folder cannot be listed, if they cannot; one that is missing has none."""
+    try:
+        os.scandir(folder).close()
+    except FileNotFoundError:
+        return []
+    except NotADirectoryError:
+        return [Problem(shown(folder), 1, "", "应是一个目录；请移走这个文件")]
+    except OSError as error:
+        return [_unread(folder, error)]
+    return []
+
+
 def _is_name(name: str) -> bool:
     return re.fullmatch(AGENT_NAME, name) is not None
 
 
-def _dotenv(dotenv: Path) -> tuple[Mapping[str, str], list[Problem]]:
+def _dotenv(dotenv: Path) -> tuple[Mapping[str, str] | None, list[Problem]]:
+    """The values in `.env`, None where it cannot be read, and what is wrong with it."""
     try:
-        read = read_dotenv(dotenv.read_text(encoding="utf-8-sig"))
+        read = read_dotenv(read_text(dotenv))
     except FileNotFoundError:
         return {}, []
     except (OSError, UnicodeDecodeError) as error:
-        return {}, [_unread(dotenv, error)]
+        return None, [_unread(dotenv, error)]
     problems = [Problem(shown(dotenv), line, "", "应为 NAME=值；请改写，或以 # 开头作注释") for line in read.bad_lines]
     return read.values, problems
 
@@ -144,7 +163,7 @@ def _documents(config_dir: Path, variables: Mapping[str, str]) -> Documents:
 
 def _document(path: Path, variables: Mapping[str, str]) -> Document:
     try:
-        return parse(path.read_text(encoding="utf-8-sig"), shown(path), variables)
+        return parse(read_text(path), shown(path), variables)
     except (OSError, UnicodeDecodeError) as error:
         return Document(shown(path), MapNode(1), (_unread(path, error),), readable=False)
 
@@ -159,6 +178,8 @@ def _unread(path: Path, error: OSError | UnicodeDecodeError) -> Problem:
         )
     elif isinstance(error, IsADirectoryError):
         message = "是一个目录，不是文件；请移走"
+    elif isinstance(error, NotOrdinary):
+        message = "不是普通的文件；请移走"
     elif isinstance(error, UnicodeDecodeError):
         message = "不是 UTF-8 编码；请另存为 UTF-8"
     else:

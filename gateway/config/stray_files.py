@@ -6,6 +6,7 @@ from pathlib import Path
 
 from gateway.config.environment import read_dotenv
 from gateway.config.problems import Problem, shown
+from gateway.config.text_file import read_text
 
 _YAML = re.compile(r"(.+)\.ya?ml(?:\.txt)?", re.IGNORECASE)  # Windows hides an ending of its own
 _DOTENV = (".env.txt", "env", "env.txt", ".env.yaml")
@@ -48,7 +49,7 @@ def stray_notes(config_dir: Path, asked: Collection[str]) -> tuple[str, ...]:
 def _filled(path: Path, asked: Collection[str]) -> list[str]:
     """The variables asked for that have a value there."""
     try:
-        values = read_dotenv(path.read_text(encoding="utf-8-sig", errors="replace")).values
-    except OSError:
+        values = read_dotenv(read_text(path)).values
+    except (OSError, UnicodeDecodeError):
         return []
     return [name for name, value in values.items() if value and name in asked]

@@ -10,6 +10,11 @@ from gateway.config.problems import KeyPath, Problem, dotted
 from gateway.config.yaml_syntax import WIDE_COLON, control_line, explained, is_wide, lines_of
 
 _LOADER: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_YAML = "tag:yaml.org,2002:"
+_TAGS = frozenset(
+    _YAML + kind for kind in ("map", "seq", "str", "int", "float", "bool", "null", "timestamp", "merge", "value")
+)
+"""What a node is by itself; a text says the same with or without these tags."""
 _MOST_NODES = 50_000
 _DEEPEST = 40
 
@@ -154,33 +159,40 @@ class _Builder:
             raise _TooLarge
         if isinstance(node, yaml.MappingNode):
             return self.mapping(node, path)
-        line = node.start_mark.line + 1
+        line = self._line(node, path)
         if isinstance(node, yaml.SequenceNode):
             return ListNode(line, tuple(self.node(item, (*path, n)) for n, item in enumerate(node.value)))
         if isinstance(node, yaml.ScalarNode):
             return self._scalar(node, line, path)
         raise AssertionError(f"no kind of YAML node: {type(node).__name__}")
 
+    def _line(self, node: yaml.Node, path: KeyPath) -> int:
+        line: int = node.start_mark.line + 1
+        if node.tag not in _TAGS:
+            self._problem(line, path, f"不支持 YAML 标签 {node.tag.replace(_YAML, '!!')}；请删去")
+        return line
+
     def mapping(self, node: yaml.MappingNode, path: KeyPath) -> MapNode:
+        line = self._line(node, path)
         items: dict[str, Node] = {}
         lines: dict[str, int] = {}
         merged: list[MapNode] = []
         for key, value in node.value:
-            line = key.start_mark.line + 1
+            at = key.start_mark.line + 1
             if not isinstance(key, yaml.ScalarNode) or not key.value:
-                self._problem(line, path, "键应为一个名字；请改写")
+                self._problem(at, path, "键应为一个名字；请改写")
             elif key.value == "<<":
-                merged += self._merged(value, line, path)
+                merged += self._merged(value, at, path)
             elif key.value in items:
                 again = (*path, key.value)
-                self._problem(line, again, f"重复的键（第 {lines[key.value]} 行已有）；请只留一处")
+                self._problem(at, again, f"重复的键（第 {lines[key.value]} 行已有）；请只留一处")
             else:
-                lines[key.value] = line
+                lines[key.value] = at
                 items[key.value] = self.node(value, (*path, key.value))
         for source in merged:
             for name in source.items.keys() - items.keys():
                 items[name], lines[name] = source.items[name], source.lines[name]
-        return MapNode(node.start_mark.line + 1, items, lines)
+        return MapNode(line, items, lines)
 
     def _merged(self, value: yaml.Node, line: int, path: KeyPath) -> list[MapNode]:
         sources = value.value if isinstance(value, yaml.SequenceNode) else [value]

@@ -39,11 +39,15 @@ def console_token(configured: str, workspace: Path) -> str:
     try:
         if path.is_symlink():
             raise TokenUnusable(f"{path} 不能是符号链接；请删除它，下次启动时会重新生成")
+        if path.exists() and not path.is_file():
+            raise TokenUnusable(f"{path} 不是普通的文件；请移走，下次启动时会重新生成")
         if path.exists() and (kept := path.read_text("ascii").strip()):
             path.chmod(0o600)
             return kept
         return _new_token(path)
-    except (OSError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError:
+        raise TokenUnusable(f"{path} 里不是令牌；请删除它，下次启动时会重新生成") from None
+    except OSError as error:
         raise TokenUnusable(
             f"无法读写 {path}（{type(error).__name__}）；请检查权限，或在配置里写 console.token"
         ) from None

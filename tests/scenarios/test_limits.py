@@ -76,6 +76,24 @@ async def test_messages_a_minute(tmp_path: Path, model: ModelServer, feishu: Fak
         assert len(asked(model)[-1]) == 7, "what was refused is no turn"
 
 
+async def test_who_writes_too_fast_can_still_stop_and_be_forgotten(
+    tmp_path: Path, model: ModelServer, feishu: FakeFeishu
+) -> None:
+    gateway = Inside(tmp_path, model, {"limits": {"messages-per-minute": 3}}, feishu=feishu)
+    async with gateway:
+        for text in ("一条", "两条", "三条"):
+            assert await gateway.feishu_says(text) == f"答复：{text}"
+        assert await gateway.feishu_says("四条") == TOO_FAST
+        assert await gateway.feishu_says("/stop") == "现在没有正在进行的回答。"
+        assert "删除" in await gateway.feishu_says("/forget")
+        assert not gateway.files()
+        before = len(shown(feishu))
+        for text in ("/stop", "/stop", "/stop"):  # the first is the third beyond the limit: these are bounded too
+            await gateway.feishu_event(text)
+        await until(lambda: len(shown(feishu)) > before)
+        assert len(shown(feishu)) == before + 1
+
+
 async def test_a_clock_set_back_locks_nobody_out(tmp_path: Path, model: ModelServer) -> None:
     """B56: limits that were reached in the future count no more."""
     gateway = Inside(tmp_path, model, {"limits": {"messages-per-minute": 1}})

@@ -197,6 +197,7 @@ async def test_old_and_new_must_fit_together(folder: Path) -> None:
     replace(folder / "gateway.yaml", "channels: {feishu: {enabled: false}}\n")
     assert not await live.take_over()
     assert [problem.key for problem in live.problems] == ["models.main"]
+    assert "按正在运行的渠道检查" in live.problems[0].message, "or it would seem to speak of the file"
     assert live.current.models["main"].provider == "openai"
 
 
@@ -219,7 +220,7 @@ async def test_a_failing_subscriber_stops_nobody(live: LiveSettings, folder: Pat
     [
         ("gateway.config.live_settings.load", RuntimeError("can't start new thread")),
         ("gateway.config.live_settings.fingerprint", OSError(errno.EMFILE, "Too many open files")),
-        ("pathlib.Path.read_text", OSError(errno.EMFILE, "Too many open files")),
+        ("gateway.config.settings.read_text", OSError(errno.EMFILE, "Too many open files")),
     ],
 )
 async def test_what_fails_for_the_moment_is_read_again(
@@ -232,6 +233,16 @@ async def test_what_fails_for_the_moment_is_read_again(
         await until(lambda: failing.call_count > 3)
     await until(lambda: live.current.admins == ("u1",))
     assert live.problems == ()
+
+
+async def test_a_pipe_for_a_moment_ends_no_watch(live: LiveSettings, folder: Path) -> None:
+    path = folder / "gateway.yaml"
+    path.unlink()
+    os.mkfifo(path)
+    await until(lambda: any("不是普通的文件" in problem.message for problem in live.problems))
+    path.unlink()
+    replace(path, GOOD + "admins: [u1]\n")
+    await until(lambda: live.current.admins == ("u1",))
 
 
 async def test_the_default_pace_is_within_two_seconds(folder: Path, loaded: Settings) -> None:

@@ -1,10 +1,13 @@
 """The config from outside: files in; settings, or every problem with its line, out."""
 
+import errno
 import io
+import os
 import re
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings, strategies
@@ -622,6 +625,58 @@ def test_files_that_cannot_be_read(write: Write, tmp_path: Path) -> None:
     assert "agents/general-agent.yaml" in the_problem(folder)
     (folder / "agents" / ".general-agent.yaml").write_text(AGENT)
     assert "agents/general-agent.yaml" in the_problem(folder), "what an editor leaves is no agent"
+
+
+@pytest.mark.parametrize("name", ["gateway.yaml", ".env", "agents/general-agent.yaml", "agents/other.yaml"])
+def test_a_pipe_in_the_place_of_a_file_keeps_nobody_waiting(write: Write, name: str) -> None:
+    folder = write(general_agent=AGENT)
+    (folder / name).unlink(missing_ok=True)
+    os.mkfifo(folder / name)
+    assert the_problem(folder) == f"{name}:1: 不是普通的文件；请移走"
+
+
+@pytest.mark.parametrize("name", [".env", "agents"])
+def test_what_may_not_be_read_is_all_that_is_told(write: Write, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not what follows from it: that keys or agents are missing."""
+    folder = write("channels: {feishu: {enabled: true, app-id: '${APP}', app-secret: '${SECRET}'}}")
+    (folder / ".env").write_text("APP=a\nSECRET=s\nOPENAI_API_KEY=k\n")
+    refused = str(folder / name)
+    for function in ("open", "scandir"):
+        real = getattr(os, function)
+
+        def refusing(path: object, *more: object, real: Any = real) -> object:
+            if str(path) == refused:
+                raise PermissionError(errno.EACCES, "Permission denied", path)
+            return real(path, *more)
+
+        monkeypatch.setattr(os, function, refusing)
+    assert the_problem(folder) == f"{name}:1: 无法读取（Permission denied）；请检查权限"
+
+
+def test_a_file_in_the_place_of_the_agents_folder(write: Write) -> None:
+    folder = write()
+    shutil.rmtree(folder / "agents")
+    (folder / "agents").write_text("")
+    assert the_problem(folder) == "agents:1: 应是一个目录；请移走这个文件"
+
+
+@pytest.mark.parametrize(
+    ("written", "key", "tag"),
+    [
+        ("admins: !!python/object/apply:os.system ['true']", "admins", "!!python/object/apply:os.system"),
+        ("admins: [!secret u1]", "admins[0]", "!secret"),
+        ("server: !vault {port: 9000}", "server", "!vault"),
+        ("timezone: !!binary QQ==", "timezone", "!!binary"),
+    ],
+)
+def test_tags_are_not_passed_over_in_silence(write: Write, written: str, key: str, tag: str) -> None:
+    told = [each for each in problems(write(written)) if "标签" in each]
+    assert told == [f"gateway.yaml:1: {key}: 不支持 YAML 标签 {tag}；请删去"]
+
+
+def test_tags_that_say_nothing_new(write: Write) -> None:
+    settings = load_settings(write('server: !!map {port: !!int 9000}\ntimezone: !!str "UTC"\nadmins: !!seq [u1]\n'), {})
+    assert (settings.server.port, settings.timezone, settings.admins) == (9000, "UTC", ("u1",))
 
 
 def test_byte_order_mark_and_crlf_do_no_harm(write: Write) -> None:

@@ -361,7 +361,14 @@ def test_the_token_is_made_once_and_kept_private(tmp_path: Path) -> None:
     path.write_text("\n")
     assert len(console_token("", tmp_path)) >= 40, "an empty file is no token"
     assert [p.name for p in tmp_path.iterdir()] == ["console-token"]
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(TokenUnusable, match="console-token 里不是令牌；请删除它"):
+        console_token("", tmp_path)
     path.unlink()
+    path.mkdir()
+    with pytest.raises(TokenUnusable, match="console-token 不是普通的文件；请移走"):
+        console_token("", tmp_path)
+    path.rmdir()
     path.symlink_to(tmp_path / "elsewhere")
     with pytest.raises(TokenUnusable, match="console-token"):
         console_token("", tmp_path)
