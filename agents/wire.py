@@ -89,23 +89,24 @@ def _message(message: ChatMessage) -> dict[str, object]:
         made["content"] = made["content"] or None
         made["tool_calls"] = [
             {
-                "id": _told(call.id),
+                "id": told(call.id),
                 "type": "function",
-                "function": {"name": _told(call.name), "arguments": _arguments(call.arguments)},
+                "function": {"name": told(call.name), "arguments": arguments_told(call.arguments)},
             }
             for call in message.tool_calls
         ]
     if message.call is not None:
-        made["tool_call_id"] = _told(message.call)
+        made["tool_call_id"] = told(message.call)
     return made
 
 
-def _told(text: str) -> str:
+def told(text: str) -> str:
+    """A text of a user or an answer as the model's server gets it."""
     return disarmed(storable(text))
 
 
-def _arguments(written: str) -> str:
-    """The arguments of a past call; what was no JSON object goes as an empty one, since strict templates parse it."""
+def arguments_told(written: str) -> str:
+    """The arguments of a past call, as the model's server gets them; what was no JSON object goes as an empty one, since strict templates parse it."""
     try:
         sound = isinstance(json.loads(written), dict)
     except (ValueError, RecursionError):
@@ -113,7 +114,7 @@ def _arguments(written: str) -> str:
     if not sound:
         return "{}"
     shown = _without_escapes(written)
-    return _told(shown) if disarmed(shown) != shown else storable(written)
+    return told(shown) if disarmed(shown) != shown else storable(written)
 
 
 def _without_escapes(written: str) -> str:

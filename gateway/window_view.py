@@ -1,18 +1,21 @@
 """The window as admins see it: what would be sent with the next question, and what not, and why."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from agents.tool_loop import spec_tokens
+from agents.wire import arguments_told, told
 from gateway.snapshot import Snapshot
 from gateway.turns.room import room_of
 from memory.conversation import ConversationId, Role
 from memory.memory import Memory
+from memory.overlooked import Overlooked
 from memory.tokens import message_tokens
-from memory.window import Window, WindowSettings
+from memory.window import Window, WindowMessage, WindowSettings
 
 _LAST_TURNS = 10
+_LINES_TOLD = 5
 _ROLES = {"user": "用户", "assistant": "助手", "tool": "工具", "reset": "重置"}
 
 
@@ -20,7 +23,7 @@ _ROLES = {"user": "用户", "assistant": "助手", "tool": "工具", "reset": "�
 class Inspection:
     """The next request of one conversation without its question: the settings it follows, the system message, the window.
 
-    All numbers are tokens. `system_tokens` is the system message without its summary, `output` what the model keeps for
+    The window's texts are as the model's server gets them. All numbers are tokens. `system_tokens` is the system message without its summary, `output` what the model keeps for
     its answer, `context` all that it takes.
     """
 
@@ -33,6 +36,7 @@ class Inspection:
     tool_tokens: int
     output: int
     context: int
+    overlooked: Overlooked = field(default_factory=Overlooked)
 
     @property
     def total(self) -> int:
@@ -71,12 +75,18 @@ async def inspect_window(
         settings=settings,
         model="demo" if model.provider == "demo" else model.model,
         system=room.system_with(window.summary.text) if window.summary else room.system,
-        window=window,
+        window=replace(window, messages=tuple(map(_as_sent, window.messages))),
         system_tokens=message_tokens(room.system),
         tool_tokens=spec_tokens(room.tools),
         output=model.max_output_tokens,
         context=model.context_tokens,
+        overlooked=await memory.overlooked(conversation),
     )
+
+
+def _as_sent(message: WindowMessage) -> WindowMessage:
+    calls = tuple(replace(call, arguments=arguments_told(call.arguments)) for call in message.tool_calls)
+    return replace(message, content=told(message.content), tool_calls=calls)
 
 
 async def window_view(
@@ -103,6 +113,10 @@ def as_json(inspection: Inspection) -> dict[str, Any]:
         "messages": _messages(window),
         "dropped": dropped,
         "gap": window.gap,
+        "file": {
+            "unreadable_lines": list(inspection.overlooked.lines),
+            "repeats": inspection.overlooked.repeats,
+        },
         "tokens": {
             "system": inspection.system_tokens,
             "summary": window.summary_tokens,
@@ -149,6 +163,7 @@ def as_text(view: dict[str, Any]) -> str:
         f"系统提示 {tokens['system']} tokens；窗口 {tokens['window']} / {tokens['budget']} tokens，"
         f"{len(view['messages'])} 条；不在窗口也不在摘要中的 {view['gap']} 条",
     ]
+    lines += _beside(view)
     if view["summary"]:
         lines.append(f"摘要 {tokens['summary']} tokens，到第 {view['summary']['through']} 条为止：")
         lines += [f"  > {line}" for line in view["summary"]["text"].splitlines()]
@@ -165,6 +180,20 @@ def as_text(view: dict[str, Any]) -> str:
                 f"  [{_ROLES[drop['role']]} {_one_line(drop['id'])}] {drop['stage']}：{_one_line(drop['reason'])}"
             )
     return "\n".join(lines)
+
+
+def _beside(view: dict[str, Any]) -> list[str]:
+    """What of the file is not even dropped."""
+    damaged, repeats = view["file"]["unreadable_lines"], view["file"]["repeats"]
+    lines = []
+    if damaged:
+        where = "、".join(map(str, damaged[:_LINES_TOLD])) + ("……" if len(damaged) > _LINES_TOLD else "")
+        lines.append(
+            f"文件里有 {len(damaged)} 处读不出来（第 {where} 行起），模型看不到；请运行 repair {view['conversation']}"
+        )
+    if repeats:
+        lines.append(f"文件里有 {repeats} 条是重复的，只算一次")
+    return lines
 
 
 def _one_line(text: str, most: int = 120) -> str:

@@ -18,6 +18,7 @@ from memory.generations import Generations, question_name
 from memory.mended import Mended
 from memory.mending import Mender
 from memory.merged import Merged
+from memory.overlooked import Overlooked
 from memory.person import Links, Persons
 from memory.profile import Profile, Profiles
 from memory.reading import Reader
@@ -311,6 +312,10 @@ class Memory:
     async def info(self, conversation: ConversationId) -> FileInfo | None:
         """One conversation file; None if there is none."""
         return await self._reader.info(conversation)
+
+    async def overlooked(self, conversation: ConversationId) -> Overlooked:
+        """What of its file no window shows, for admins."""
+        return await self._store.overlooked(conversation)
 
     async def reset(self, conversation: ConversationId, id: str, at: str, reason: str = "new") -> None:
         """Begins afresh: nothing before is seen by the model again. Does nothing where there is nothing to end."""

@@ -17,6 +17,7 @@ from memory.conversation_file import FOLDER, path_of
 from memory.errors import StoreBusy, StoreClosed, StoreError, typed_errors
 from memory.folder import open_file, opened_folder
 from memory.generations import Forgotten, Generations, Held
+from memory.overlooked import Overlooked, overlooked
 from memory.recent import Kept, Recent, RecentTail, stamp_of
 from memory.steps import Steps, at_once
 from memory.tail import Backwards, Tail, read_range, whole
@@ -290,6 +291,20 @@ class ConversationStore:
         else:
             turns = sum(turn.role is not Role.RESET for turn in self.full(conversation))
         return FileInfo(id=conversation, turns=turns, last=last.at if last else "", bytes=size)
+
+    async def overlooked(self, conversation: ConversationId) -> Overlooked:
+        """What is in the file that no reader gives. Raises StoreError."""
+        return await self.run_long(lambda: self._overlooked(conversation))
+
+    def _overlooked(self, conversation: ConversationId) -> Overlooked:
+        with typed_errors(path_of(conversation)):
+            fd = self._open(conversation)
+            if fd is None:
+                return Overlooked()
+            try:
+                return overlooked(fd)
+            finally:
+                os.close(fd)
 
     async def files_of(self, lane: LaneKey) -> list[ConversationId]:
         """The conversations of this lane that have a file, one per agent, by name. Raises StoreError."""

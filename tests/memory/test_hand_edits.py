@@ -2,6 +2,7 @@
 
 import asyncio
 import statistics
+import tempfile
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -14,6 +15,8 @@ from hypothesis import strategies as st
 from memory.charset import decoded
 from memory.conversation import ConversationId, Role, Turn
 from memory.memory import Memory
+from memory.overlooked import Overlooked, overlooked
+from memory.tail import pieces_forwards
 from memory.window import WindowSettings
 from memory.yamlform import write_item
 from tests.bench.bench_memory import Lag
@@ -283,3 +286,44 @@ async def test_a_huge_hand_written_file_stalls_nobody(memory: Memory, tmp_path: 
     info = await memory.info(ONE)
     assert info is not None
     assert info.turns == count + 1
+
+
+async def test_what_no_window_shows_is_told_with_its_line(memory: Memory, tmp_path: Path) -> None:
+    path = path_in(tmp_path)
+    whole = ours("一", "二", "三", "四")
+    assert await memory.overlooked(ONE) == Overlooked()
+    path.write_bytes(whole + b"\n# a remark\n")
+    assert await memory.overlooked(ONE) == Overlooked(), "a remark is no loss"
+    at = whole.index(b"- assistant")
+    path.write_bytes(whole[:at] + b"- : [{ broken\n" + whole[at:] + b"- user: [\n")
+    lines = (whole[:at].count(b"\n") + 1, whole.count(b"\n") + 2)
+    assert await memory.overlooked(ONE) == Overlooked(lines=lines)
+    path.write_bytes(whole + whole)
+    assert await memory.overlooked(ONE) == Overlooked(repeats=4)
+    path.write_bytes(whole.decode().encode("utf-16"))
+    assert (await memory.overlooked(ONE)).lines == (1,)
+    path.write_bytes(whole + b"- user: |-\n    half of")  # what an interrupted write left
+    assert await memory.overlooked(ONE) == Overlooked(lines=(whole.count(b"\n") + 1,))
+
+
+@given(
+    texts=st.lists(st.text(min_size=1, max_size=30).filter(str.strip), min_size=1, max_size=8),
+    damage=st.binary(min_size=1, max_size=40),
+    data=st.data(),
+)
+def test_all_of_a_damaged_file_is_read_or_told(texts: list[str], damage: bytes, data: st.DataObject) -> None:
+    """What was lost to a reader has a line; where no line is told, all turns are there."""
+    whole = ours(*texts)
+    place = data.draw(st.integers(0, len(whole)))
+    raw = whole[:place] + damage + whole[place + data.draw(st.integers(0, 20)) :]
+    with tempfile.TemporaryFile() as file:
+        file.write(raw)
+        file.flush()
+        found = overlooked(file.fileno())
+    ids = {piece.turn.id for piece in pieces_forwards(raw) if piece.turn is not None}
+    gone = {f"m{n}" for n in range(len(texts))} - ids
+    if not found.lines and not found.repeats:
+        # what became another item, or a remark, is none that is lost to a reader: at most the ends of two
+        assert len(gone) <= 2
+    assert all(1 <= line <= raw.count(b"\n") + 1 for line in found.lines)
+    assert list(found.lines) == sorted(found.lines)
