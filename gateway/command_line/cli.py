@@ -19,6 +19,7 @@ from gateway.config.problems import ConfigProblems
 from gateway.config.settings import load_settings
 from gateway.console.auth import TokenUnusable
 from gateway.server import ListenFailed
+from gateway.storage.database import DatabaseUnusable
 from gateway.workspace_lock import WorkspaceError
 from memory.errors import StoreError
 
@@ -49,7 +50,7 @@ def run_command(arguments: Sequence[str]) -> int:
         code = _with_settings(args, live)
     except* KeyboardInterrupt:
         code = 0
-    except* (WorkspaceError, ListenFailed, TokenUnusable, StoreError) as group:
+    except* (WorkspaceError, ListenFailed, TokenUnusable, StoreError, DatabaseUnusable) as group:
         _explain(group, "{}")
     except* (OSError, sqlite3.Error) as group:
         _explain(group, f"无法运行：{{}}；请检查工作目录 {args.workspace} 的权限与磁盘空间")
@@ -144,8 +145,12 @@ def _window(args: argparse.Namespace, live: LiveSettings) -> int:
 
 
 async def _conversations(args: argparse.Namespace) -> int:
+    from memory.conversation import CHANNELS
     from memory.memory import Memory
 
+    if args.channel not in (None, *CHANNELS):
+        print(f"没有 {args.channel} 这个渠道；可以是 {'、'.join(CHANNELS)}", file=sys.stderr)
+        return 2
     memory = Memory(args.workspace)
     try:
         infos = await memory.scan()

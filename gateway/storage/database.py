@@ -33,6 +33,10 @@ class _Job:
     error: BaseException | None = None
 
 
+class DatabaseUnusable(sqlite3.DatabaseError):
+    """What stands in the database's place cannot be used; the message (Chinese) names the file and the remedy."""
+
+
 class Database:
     """One SQLite file. `run` returns when what it did is on disk (WAL, ``synchronous=FULL``).
 
@@ -107,7 +111,9 @@ class Database:
         try:
             connection = self._connect()
         except (sqlite3.Error, OSError) as error:
-            self._failure = error
+            broken = getattr(error, "sqlite_errorcode", None) in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT)
+            told = DatabaseUnusable(f"{self._path} 不是数据库，或已损坏；请从备份恢复，或把它移走再启动（会新建一个）")
+            self._failure = told if broken else error
             return
         finally:
             self._started.set()
@@ -150,9 +156,7 @@ class Database:
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         if version > _VERSION:
             connection.close()
-            raise sqlite3.DatabaseError(
-                f"{self._path} 由更新的版本写成（{version}）；请用那个版本运行，或换一个工作目录"
-            )
+            raise DatabaseUnusable(f"{self._path} 由更新的版本写成（{version}）；请用那个版本运行，或换一个工作目录")
         connection.executescript(self._schema)
         connection.execute(f"PRAGMA user_version = {_VERSION}")
         return connection

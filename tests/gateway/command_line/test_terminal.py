@@ -84,6 +84,12 @@ def run(workspace: Path, *words: str) -> int:
     return run_command([*words, "--config", str(shipped_config()), "--workspace", str(workspace)])
 
 
+def test_a_channel_that_does_not_exist_is_told(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(workspace, "conversations", "--channel", "nosuch") == 2
+    assert capsys.readouterr().err == "没有 nosuch 这个渠道；可以是 wechat、wecom、dingtalk、feishu、web\n"
+    assert run(workspace, "conversations", "--channel", "feishu") == 0
+
+
 def test_window_and_conversations_are_shown_harmless(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for words in (["window", str(CONVERSATION)], ["window", str(CONVERSATION), "--json"], ["conversations"]):
         assert run(workspace, *words) == 0

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.storage.database import Database
+from gateway.storage.database import Database, DatabaseUnusable
 
 SCHEMA = "CREATE TABLE IF NOT EXISTS t (v INTEGER UNIQUE)"
 
@@ -62,7 +62,7 @@ async def test_a_cancelled_waiter_harms_nobody(database: Database) -> None:
 
 def test_a_file_that_is_no_database_is_told(tmp_path: Path) -> None:
     (tmp_path / "x.db").write_bytes(b"this is not a database, but long enough to be looked at" * 100)
-    with pytest.raises(sqlite3.DatabaseError):
+    with pytest.raises(DatabaseUnusable, match=r"x\.db 不是数据库，或已损坏；请从备份恢复，或把它移走再启动"):
         Database(tmp_path / "x.db", SCHEMA).open()
 
 
