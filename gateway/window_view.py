@@ -80,7 +80,7 @@ async def inspect_window(
         tool_tokens=spec_tokens(room.tools),
         output=model.max_output_tokens,
         context=model.context_tokens,
-        overlooked=await memory.overlooked(conversation),
+        overlooked=await memory.overlooked(conversation, window),
     )
 
 
@@ -189,10 +189,10 @@ def _beside(view: dict[str, Any]) -> list[str]:
     if damaged:
         where = "、".join(map(str, damaged[:_LINES_TOLD])) + ("……" if len(damaged) > _LINES_TOLD else "")
         lines.append(
-            f"文件里有 {len(damaged)} 处读不出来（第 {where} 行起），模型看不到；请运行 repair {view['conversation']}"
+            f"文件读到的部分里有 {len(damaged)} 处读不出来（第 {where} 行起），模型看不到；请运行 repair {view['conversation']}"
         )
     if repeats:
-        lines.append(f"文件里有 {repeats} 条是重复的，只算一次")
+        lines.append(f"文件读到的部分里有 {repeats} 条是重复的，只算一次")
     return lines
 
 

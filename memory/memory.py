@@ -313,9 +313,10 @@ class Memory:
         """One conversation file; None if there is none."""
         return await self._reader.info(conversation)
 
-    async def overlooked(self, conversation: ConversationId) -> Overlooked:
-        """What of its file no window shows, for admins."""
-        return await self._store.overlooked(conversation)
+    async def overlooked(self, conversation: ConversationId, window: Window) -> Overlooked:
+        """What this window of its passes over in the file, for admins."""
+        visited = sum(len(message.ids) for message in window.messages) + len(window.dropped)
+        return await self._store.overlooked(conversation, visited)
 
     async def reset(self, conversation: ConversationId, id: str, at: str, reason: str = "new") -> None:
         """Begins afresh: nothing before is seen by the model again. Does nothing where there is nothing to end."""

@@ -292,17 +292,17 @@ class ConversationStore:
             turns = sum(turn.role is not Role.RESET for turn in self.full(conversation))
         return FileInfo(id=conversation, turns=turns, last=last.at if last else "", bytes=size)
 
-    async def overlooked(self, conversation: ConversationId) -> Overlooked:
-        """What is in the file that no reader gives. Raises StoreError."""
-        return await self.run_long(lambda: self._overlooked(conversation))
+    async def overlooked(self, conversation: ConversationId, turns: int) -> Overlooked:
+        """What of the file a reader of its newest `turns` passes over. Raises StoreError."""
+        return await self.run_long(lambda: self._overlooked(conversation, turns))
 
-    def _overlooked(self, conversation: ConversationId) -> Overlooked:
+    def _overlooked(self, conversation: ConversationId, turns: int) -> Overlooked:
         with typed_errors(path_of(conversation)):
             fd = self._open(conversation)
             if fd is None:
                 return Overlooked()
             try:
-                return overlooked(fd)
+                return overlooked(fd, turns)
             finally:
                 os.close(fd)
 

@@ -12,6 +12,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from memory import tail
 from memory.charset import decoded
 from memory.conversation import ConversationId, Role, Turn
 from memory.memory import Memory
@@ -288,22 +289,46 @@ async def test_a_huge_hand_written_file_stalls_nobody(memory: Memory, tmp_path: 
     assert info.turns == count + 1
 
 
+async def passed_over(memory: Memory) -> Overlooked:
+    return await memory.overlooked(ONE, await memory.window(ONE, SETTINGS, question=None, room=8000))
+
+
 async def test_what_no_window_shows_is_told_with_its_line(memory: Memory, tmp_path: Path) -> None:
     path = path_in(tmp_path)
     whole = ours("一", "二", "三", "四")
-    assert await memory.overlooked(ONE) == Overlooked()
+    assert await passed_over(memory) == Overlooked()
     path.write_bytes(whole + b"\n# a remark\n")
-    assert await memory.overlooked(ONE) == Overlooked(), "a remark is no loss"
+    assert await passed_over(memory) == Overlooked(), "a remark is no loss"
     at = whole.index(b"- assistant")
     path.write_bytes(whole[:at] + b"- : [{ broken\n" + whole[at:] + b"- user: [\n")
     lines = (whole[:at].count(b"\n") + 1, whole.count(b"\n") + 2)
-    assert await memory.overlooked(ONE) == Overlooked(lines=lines)
+    assert await passed_over(memory) == Overlooked(lines=lines)
     path.write_bytes(whole + whole)
-    assert await memory.overlooked(ONE) == Overlooked(repeats=4)
+    assert await passed_over(memory) == Overlooked(repeats=4)
     path.write_bytes(whole.decode().encode("utf-16"))
-    assert (await memory.overlooked(ONE)).lines == (1,)
+    assert (await passed_over(memory)).lines == (1,)
     path.write_bytes(whole + b"- user: |-\n    half of")  # what an interrupted write left
-    assert await memory.overlooked(ONE) == Overlooked(lines=(whole.count(b"\n") + 1,))
+    assert await passed_over(memory) == Overlooked(lines=(whole.count(b"\n") + 1,))
+
+
+async def test_no_more_of_a_file_is_looked_through_than_its_window_reads(
+    memory: Memory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bytes_read: list[int] = []
+    real = tail.read_range
+
+    def counted(fd: int, length: int, offset: int) -> bytes:
+        bytes_read.append(length)
+        return real(fd, length, offset)
+
+    monkeypatch.setattr(tail, "read_range", counted)
+    whole = ours(*(f"第 {n} 句" for n in range(5000)))
+    path_in(tmp_path).write_bytes(b"- : [{ broken\n" + whole)
+    assert await passed_over(memory) == Overlooked(), "no window reaches there"
+    assert sum(bytes_read) < len(whole) / 4
+    at = whole.rindex(b"- user")
+    path_in(tmp_path).write_bytes(whole[:at] + b"- : [{ broken\n" + whole[at:])
+    assert await passed_over(memory) == Overlooked(lines=(whole[:at].count(b"\n") + 1,))
 
 
 @given(
@@ -319,7 +344,7 @@ def test_all_of_a_damaged_file_is_read_or_told(texts: list[str], damage: bytes, 
     with tempfile.TemporaryFile() as file:
         file.write(raw)
         file.flush()
-        found = overlooked(file.fileno())
+        found = overlooked(file.fileno(), len(texts))
     ids = {piece.turn.id for piece in pieces_forwards(raw) if piece.turn is not None}
     gone = {f"m{n}" for n in range(len(texts))} - ids
     if not found.lines and not found.repeats:

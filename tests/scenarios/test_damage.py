@@ -147,12 +147,12 @@ async def test_what_a_window_does_not_show_of_its_file_is_told(tmp_path: Path, m
         line = raw[:place].count(b"\n") + 1
         code, out = await gateway.run("window", conversation)
         assert code == 0
-        assert f"文件里有 1 处读不出来（第 {line} 行起），模型看不到；请运行 repair {conversation}" in out
-        assert "文件里有 6 条是重复的，只算一次" in out
+        assert f"文件读到的部分里有 1 处读不出来（第 {line} 行起），模型看不到；请运行 repair {conversation}" in out
+        assert "文件读到的部分里有 6 条是重复的，只算一次" in out
         _, view = await gateway.get(f"/api/conversations/{conversation}/window")
         assert view["file"] == {"unreadable_lines": [line], "repeats": 6}
         _, page = await gateway.get(f"/conversations/{conversation}")
-        assert f"文件里有 1 处读不出来（第 {line} 行起）" in page
+        assert f"文件读到的部分里有 1 处读不出来（第 {line} 行起）" in page
         assert "没有遗漏" not in page
     finally:
         await gateway.stop()
