@@ -1,11 +1,15 @@
 """``python -m gateway``: the guard against shadowed packages first, then the command line."""
 
 import io
+import signal
 import sys
 
 
 def main() -> int:
     """Runs the command line; returns the exit code (0 ok, 1 found problems, 2 cannot run)."""
+    # Ctrl-C ends the process at once until coroutines run. As an exception, modules that are being imported may swallow
+    # it: pydantic does, and prints a traceback.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         for stream in (sys.stdin, sys.stdout, sys.stderr):
             if isinstance(stream, io.TextIOWrapper):

@@ -1,12 +1,12 @@
 """`check`: every problem of the config on a line of its own, or that there is none."""
 
-import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TextIO
 
 from agents.tools.jobs import JobBoard, JobsUnreadable
 from agents.tools.search_jobs import SEARCH_JOBS
+from gateway.command_line import interruptible
 from gateway.config.problems import ConfigProblems, shown
 from gateway.config.settings import load_settings
 
@@ -38,4 +38,4 @@ def check(
         return 0
     from gateway.command_line.online_check import online_check
 
-    return asyncio.run(online_check(settings, out))
+    return interruptible.run(online_check(settings, out))

@@ -1,7 +1,6 @@
 """The command line: arguments in, exit codes out (0 ok, 1 found problems, 2 cannot run)."""
 
 import argparse
-import asyncio
 import json
 import os
 import sqlite3
@@ -11,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from gateway.command_line import interruptible
 from gateway.command_line.argument_parser import ArgumentParser
 from gateway.command_line.check import check
 from gateway.command_line.terminal_text import printable
@@ -82,13 +82,13 @@ def _with_settings(args: argparse.Namespace, live: LiveSettings) -> int:
         case "repair":
             from gateway.command_line.repair import repair
 
-            return asyncio.run(repair(live, args.workspace, args.conversations))
+            return interruptible.run(repair(live, args.workspace, args.conversations))
         case "forget":
             from gateway.command_line.forget import forget
 
-            return asyncio.run(forget(live, args.workspace, args.user))
+            return interruptible.run(forget(live, args.workspace, args.user))
         case _:
-            return asyncio.run(_conversations(args))
+            return interruptible.run(_conversations(args))
 
 
 def _private(workspace: Path) -> None:
@@ -136,7 +136,7 @@ def _window(args: argparse.Namespace, live: LiveSettings) -> int:
             await memory.close()
             await snapshots.close()
 
-    view = asyncio.run(look())
+    view = interruptible.run(look())
     if view is None:
         print(f"没有会话 {conversation}；用 conversations 查看有哪些会话", file=sys.stderr)
         return 2

@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo
 
 from gateway import logs
 from gateway.app import App
+from gateway.command_line import interruptible
 from gateway.config.live_settings import LiveSettings
 
 _YOUNG, _OLDER, _OLDEST = 20_000, 20, 50
@@ -32,7 +33,7 @@ def serve(live: LiveSettings, config: Path, workspace: Path) -> int:
     Raises WorkspaceError, ListenFailed, TokenUnusable, sqlite3.Error, OSError, also in groups.
     """
     logs.configure(live.current.log, zone=ZoneInfo(live.current.timezone))
-    return asyncio.run(_serve(App(live, workspace), config))
+    return interruptible.run(_serve(App(live, workspace), config))
 
 
 def settle() -> None:

@@ -14,6 +14,7 @@ import aiohttp
 from channels.message import Answered, Delta, Failed, Routed, Shown
 from gateway import logs
 from gateway.app import App
+from gateway.command_line import interruptible
 from gateway.command_line.running import refused, running_console
 from gateway.command_line.terminal_text import printable
 from gateway.config.live_settings import LiveSettings
@@ -30,7 +31,7 @@ def chat(live: LiveSettings, workspace: Path, *, agent: str | None, message: str
     if agent is not None and agent not in settings.agents:
         print(f"没有名为 {agent} 的智能体；可用的有：{'、'.join(sorted(settings.agents))}", file=sys.stderr)
         return 2
-    return asyncio.run(_chat(App(live, workspace), workspace, agent, message))
+    return interruptible.run(_chat(App(live, workspace), workspace, agent, message))
 
 
 async def _chat(app: App, workspace: Path, agent: str | None, message: str | None) -> int:

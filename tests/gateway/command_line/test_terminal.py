@@ -201,8 +201,9 @@ def test_a_terminal_without_chinese_gets_question_marks_and_no_traceback(tmp_pat
     assert b"Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("at_prompt", [False, True])
-def test_ctrl_c_ends_a_chat_at_once_and_quietly(tmp_path: Path, at_prompt: bool) -> None:
+@pytest.mark.parametrize("after", [None, 0.0, 0.05, 0.1, 0.2, 0.4])
+def test_ctrl_c_ends_a_chat_at_once_and_quietly(tmp_path: Path, after: float | None) -> None:
+    """At its prompt, and so many seconds after our modules have begun to be imported."""
     ours, theirs = pty.openpty()
     places = ["--config", str(shipped_config()), "--workspace", str(tmp_path / "w")]
     command = [sys.executable, "-m", "gateway", "chat", *places]
@@ -210,20 +211,22 @@ def test_ctrl_c_ends_a_chat_at_once_and_quietly(tmp_path: Path, at_prompt: bool)
         os.close(theirs)
         said = b""
         try:
-            if at_prompt:
+            if after is None:
                 while "你：".encode() not in said:
                     said += os.read(ours, 4096)
-            else:  # our modules are being imported
+            else:
                 until_loaded(process.pid, "pydantic_core")
+                time.sleep(after)
             process.send_signal(signal.SIGINT)
             with contextlib.suppress(OSError):  # the terminal is gone with the process
                 while more := os.read(ours, 4096):
                     said += more
-            assert process.wait(60) == 0
+            assert process.wait(60) in ((0,) if after is None else (0, -signal.SIGINT)), said
         finally:
             process.kill()
             os.close(ours)
     assert b"Traceback" not in said, said.decode(errors="replace")
+    assert b"gateway.yaml" not in said, "no problem is made up"
 
 
 def until_loaded(pid: int, library: str) -> None:
