@@ -82,30 +82,29 @@ def body(request: ModelRequest, settings: ModelSettings, dialect: Dialect) -> di
 
 
 def _message(message: ChatMessage) -> dict[str, object]:
-    content = storable(message.content)
     made: dict[str, object] = {"role": str(message.role)}
-    made["content"] = content if message.role == "system" else disarmed(content)
+    made["content"] = storable(message.content) if message.role == "system" else sent_text(message.content)
     if message.tool_calls:
         made["content"] = made["content"] or None
         made["tool_calls"] = [
             {
-                "id": told(call.id),
+                "id": sent_text(call.id),
                 "type": "function",
-                "function": {"name": told(call.name), "arguments": arguments_told(call.arguments)},
+                "function": {"name": sent_text(call.name), "arguments": sent_arguments(call.arguments)},
             }
             for call in message.tool_calls
         ]
     if message.call is not None:
-        made["tool_call_id"] = told(message.call)
+        made["tool_call_id"] = sent_text(message.call)
     return made
 
 
-def told(text: str) -> str:
+def sent_text(text: str) -> str:
     """A text of a user or an answer as the model's server gets it."""
     return disarmed(storable(text))
 
 
-def arguments_told(written: str) -> str:
+def sent_arguments(written: str) -> str:
     """The arguments of a past call, as the model's server gets them; what was no JSON object goes as an empty one, since strict templates parse it."""
     try:
         sound = isinstance(json.loads(written), dict)
@@ -114,7 +113,7 @@ def arguments_told(written: str) -> str:
     if not sound:
         return "{}"
     shown = _without_escapes(written)
-    return told(shown) if disarmed(shown) != shown else storable(written)
+    return sent_text(shown) if disarmed(shown) != shown else storable(written)
 
 
 def _without_escapes(written: str) -> str:

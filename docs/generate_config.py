@@ -166,7 +166,7 @@ MEANINGS: Mapping[str, str] = {
     "conversations.debounce": "收到消息后再等多久，把连发的几条合为一问",
     "conversations.merge-queued": "回答期间到来的几条合为一问",
     "conversations.answer-after-restart": "重启后，多久以内的消息还要回答；一条回答也最多在这段时间内重试发送",
-    "limits.messages-per-minute": "一个人每分钟的消息数，命令也算；`/stop` 和 `/forget` 超出后仍可再发这么多",
+    "limits.messages-per-minute": "一个人每分钟的消息数，命令也算；`/stop` 和 `/forget` 超出后每分钟仍可发 3 条",
     "limits.tokens-per-day": "每天（按 `timezone`）的 token 数，以模型服务端报的为准，没有报的按估算；只计回答，不计分类和摘要；用完当次的回答照常给出，之后的消息得到固定的 `daily-limit`，命令不受影响",
     "limits.max-text-bytes": "单条消息的上限，单位字节（UTF-8，一个汉字 3 字节）；超出时请对方缩短",
     "texts": "按名字替换，例如 `{busy: 请稍后再试}`；花括号中的名字会被填入",

@@ -9,7 +9,8 @@ def main() -> int:
     """Runs the command line; returns the exit code (0 ok, 1 found problems, 2 cannot run)."""
     # Ctrl-C ends the process at once until coroutines run. As an exception, modules that are being imported may swallow
     # it: pydantic does, and prints a traceback.
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not where it is to be ignored
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         for stream in (sys.stdin, sys.stdout, sys.stderr):
             if isinstance(stream, io.TextIOWrapper):

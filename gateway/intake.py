@@ -9,7 +9,7 @@ from typing import Any
 
 from channels.message import Admission, GatewayClosed, InboundMessage, Notice
 from channels.text import is_blank
-from gateway.commands import Command, parse
+from gateway.commands import parse
 from gateway.lanes import RATE_LIMITED, Waiting
 from gateway.limits import RateLimit, refused_by_policy
 from gateway.logs import log_failure
@@ -27,6 +27,7 @@ log = logging.getLogger("sanqiao.intake")
 MOST_AT_ONCE = 2000
 """Messages that may be under way into the inbox; platforms deliver what is above it later, as if the gateway were closed."""
 _MANY, _PATIENCE = 64, 1.0
+_URGENT_PER_MINUTE = 3
 """How many messages may be under way into the inbox while answers are begun; seconds an answer waits for that."""
 
 Spawn = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
@@ -148,25 +149,26 @@ class Intake:
         notice = message.notice or (Notice.EMPTY if is_blank(text) else None)
         return replace(message, text=text, name=storable(message.name), notice=notice)
 
-    def _is_too_fast(self, stored: Stored, command: Command | None) -> bool:
-        """Counts a message for the rate. Who writes too fast can still stop an answer or be forgotten, as often again."""
-        person = self._person(stored.message.user)
-        per_minute = self._snapshots.now().settings.limits.messages_per_minute
-        if self._rate.allows(person, per_minute, stored.accepted_at):
+    def _is_too_fast(self, stored: Stored) -> bool:
+        """Counts a message for the rate. Who writes too fast can still stop an answer or be forgotten, now and then."""
+        message, at = stored.message, stored.accepted_at
+        person = self._person(message.user)
+        if self._rate.allows(person, self._snapshots.now().settings.limits.messages_per_minute, at):
             return False
+        command = None if message.notice else parse(message.text)
         urgent = command is not None and command.urgent
-        return not (urgent and self._urgent.allows(person, per_minute, stored.accepted_at))
+        return not (urgent and self._urgent.allows(person, _URGENT_PER_MINUTE, at))
 
     def examine(self, stored: Stored, *, fresh: bool = False) -> Waiting:
         """What a message is: something to refuse, a command, or talk. Only a fresh one counts for the rate."""
         message, snapshot = stored.message, self._snapshots.now()
         if refused_by_policy(message, snapshot.entry(message.entry)):
             return Waiting(stored, refusal="refused-dm")
-        command = None if message.notice else parse(message.text)
-        if fresh and self._is_too_fast(stored, command):
+        if fresh and self._is_too_fast(stored):
             return Waiting(stored, refusal=RATE_LIMITED)
         if message.notice:
             return Waiting(stored, refusal=message.notice)
+        command = parse(message.text)
         if command:
             return Waiting(stored, command=command)
         rule = by_rules(message.text, snapshot.rules)

@@ -1,11 +1,11 @@
 """The window as admins see it: what would be sent with the next question, and what not, and why."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from agents.tool_loop import spec_tokens
-from agents.wire import arguments_told, told
+from agents.wire import sent_arguments, sent_text
 from gateway.snapshot import Snapshot
 from gateway.turns.room import room_of
 from memory.conversation import ConversationId, Role
@@ -23,8 +23,8 @@ _ROLES = {"user": "用户", "assistant": "助手", "tool": "工具", "reset": "�
 class Inspection:
     """The next request of one conversation without its question: the settings it follows, the system message, the window.
 
-    The window's texts are as the model's server gets them. All numbers are tokens. `system_tokens` is the system message without its summary, `output` what the model keeps for
-    its answer, `context` all that it takes.
+    The window's texts are as the model's server gets them. All numbers are tokens. `system_tokens` is the system message
+    without its summary, `output` what the model keeps for its answer, `context` all that it takes.
     """
 
     conversation: ConversationId
@@ -42,6 +42,11 @@ class Inspection:
     def total(self) -> int:
         """What the request takes of the model's context."""
         return self.system_tokens + self.window.summary_tokens + self.tool_tokens + self.window.tokens
+
+    @property
+    def passed_over(self) -> list[str]:
+        """What the window passes over in its file."""
+        return passed_over(self.overlooked.lines, self.overlooked.repeats, str(self.conversation))
 
     @property
     def free(self) -> int:
@@ -85,8 +90,12 @@ async def inspect_window(
 
 
 def _as_sent(message: WindowMessage) -> WindowMessage:
-    calls = tuple(replace(call, arguments=arguments_told(call.arguments)) for call in message.tool_calls)
-    return replace(message, content=told(message.content), tool_calls=calls)
+    calls = tuple(
+        replace(call, id=sent_text(call.id), name=sent_text(call.name), arguments=sent_arguments(call.arguments))
+        for call in message.tool_calls
+    )
+    call = message.call and sent_text(message.call)
+    return replace(message, content=sent_text(message.content), tool_calls=calls, call=call)
 
 
 async def window_view(
@@ -163,7 +172,7 @@ def as_text(view: dict[str, Any]) -> str:
         f"系统提示 {tokens['system']} tokens；窗口 {tokens['window']} / {tokens['budget']} tokens，"
         f"{len(view['messages'])} 条；不在窗口也不在摘要中的 {view['gap']} 条",
     ]
-    lines += _beside(view)
+    lines += passed_over(view["file"]["unreadable_lines"], view["file"]["repeats"], view["conversation"])
     if view["summary"]:
         lines.append(f"摘要 {tokens['summary']} tokens，到第 {view['summary']['through']} 条为止：")
         lines += [f"  > {line}" for line in view["summary"]["text"].splitlines()]
@@ -182,18 +191,17 @@ def as_text(view: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _beside(view: dict[str, Any]) -> list[str]:
-    """What of the file is not even dropped."""
-    damaged, repeats = view["file"]["unreadable_lines"], view["file"]["repeats"]
-    lines = []
-    if damaged:
-        where = "、".join(map(str, damaged[:_LINES_TOLD])) + ("……" if len(damaged) > _LINES_TOLD else "")
-        lines.append(
-            f"文件读到的部分里有 {len(damaged)} 处读不出来（第 {where} 行起），模型看不到；请运行 repair {view['conversation']}"
+def passed_over(lines: Sequence[int], repeats: int, conversation: str) -> list[str]:
+    """What the window passes over in its file, in sentences for admins."""
+    sentences = []
+    if lines:
+        where = "、".join(map(str, lines[:_LINES_TOLD])) + ("……" if len(lines) > _LINES_TOLD else "")
+        sentences.append(
+            f"文件读到的部分里有 {len(lines)} 处读不出来（第 {where} 行起），模型看不到；请运行 repair {conversation}"
         )
     if repeats:
-        lines.append(f"文件读到的部分里有 {repeats} 条是重复的，只算一次")
-    return lines
+        sentences.append(f"文件读到的部分里有 {repeats} 条是重复的，只算一次")
+    return sentences
 
 
 def _one_line(text: str, most: int = 120) -> str:

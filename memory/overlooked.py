@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-from memory.conversation import Turn
+from memory.conversation import Role, Turn
 from memory.tail import BLOCK, MAX_BYTES, MAX_ITEMS, Chunks, Piece, pieces, read_range, sound_size, without_repeats
 
 
@@ -21,7 +21,10 @@ class Overlooked:
 
 
 def overlooked(fd: int, turns: int) -> Overlooked:
-    """What a reader of the newest `turns` of an open file passes over, or meets next. Blocking."""
+    """What a reader of the newest `turns` of an open file, or of those since a reset, passes over. Blocking.
+
+    To name a line all that stands before it is read.
+    """
     size = os.fstat(fd).st_size
     sound = sound_size(fd, size)
     chunks = Chunks(fd, sound, max_items=MAX_ITEMS, max_bytes=MAX_BYTES)
@@ -32,12 +35,16 @@ def overlooked(fd: int, turns: int) -> Overlooked:
             found.append(piece)
             if piece.turn is not None:
                 yield piece.turn
+                if piece.turn.role is Role.RESET:
+                    return
 
-    for _ in islice(without_repeats(reading()), turns + 1):
-        pass
-    read = [piece.turn for piece in found if piece.turn is not None]
+    given = list(islice(without_repeats(reading()), turns + 1))
+    if len(given) > turns:  # and then some were read ahead
+        del found[next(at for at, piece in enumerate(found, 1) if piece.turn is given[-1]) :]
     damaged = sorted(piece.offset if piece.turn is None else piece.end for piece in found if piece.loses)
-    return Overlooked(_lines(fd, damaged), len(read) - sum(1 for _ in without_repeats(iter(read))))
+    if chunks.capped and not found:  # so much that no reader comes to its beginning
+        damaged = [sound - MAX_BYTES]
+    return Overlooked(_lines(fd, damaged), sum(piece.turn is not None for piece in found) - len(given))
 
 
 def _lines(fd: int, offsets: list[int]) -> tuple[int, ...]:

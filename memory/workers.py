@@ -173,10 +173,9 @@ class Together(Workers):
         while (job := self._jobs.get()) is not None:
             since, begun = time.monotonic(), deque[_Begun]()
             self._at_work[threading.get_ident()] = begun
-            again = self._begin_all(job, begun, since + _GATHERING)
+            taken, again = self._begin_all(job, begun, since + _GATHERING)
             del job  # what was asked for is not kept until the next job
-            together = len(begun)
-            self._lend_hands(begun, min(together, _HANDS) - 1)
+            self._lend_hands(begun, min(len(begun), _HANDS) - 1)
             self._take_all(begun)
             del self._at_work[threading.get_ident()]
             now = time.monotonic()
@@ -184,12 +183,12 @@ class Together(Workers):
                 if not again or (now - since >= _HANGS and self._serving > 1):
                     self._serving -= 1
                     return
-            pause = pace.pause(together, now)
-            if pause and together < _MOST_TOGETHER:
+            pause = pace.pause(taken, now)
+            if pause and taken < _MOST_TOGETHER:
                 time.sleep(pause)
 
-    def _begin_all(self, job: _Job, begun: "deque[_Begun]", until: float) -> bool:
-        """Begins this job and, `until` then, those that wait with it; whether there may be more."""
+    def _begin_all(self, job: _Job, begun: "deque[_Begun]", until: float) -> tuple[int, bool]:
+        """Begins this job and, `until` then, those that wait with it; how many, and whether there may be more."""
         for number in range(1, _MOST_TOGETHER + 1):
             self._taken += 1
             try:
@@ -205,9 +204,9 @@ class Together(Workers):
             except queue.Empty:
                 break
             if following is None:
-                return False
+                return number, False
             job = following
-        return True
+        return number, True
 
     def _take_all(self, begun: "deque[_Begun]") -> None:
         while begun:

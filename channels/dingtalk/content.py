@@ -21,7 +21,11 @@ _MARKERS = {
     "interactiveCard": "[卡片]",
     "emotion": "[表情]",
 }
-_EDGES = re.compile(r"\A[\s\u200b\u2060\ufeff]+|[\s\u200b\u2060\ufeff]+\Z")
+_BLANKS = (
+    "\t\n\v\f\r\x1c\x1d\x1e\x1f \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
+    + ("\u2028\u2029\u202f\u205f\u3000\u200b\u2060\ufeff")
+)
+"""What `str.strip` takes for blanks, and those of no width."""
 _MENTION = re.compile(r"@[^\s@]+")
 _DEEPEST_CARD = 12
 _COMMAND = ("/", "／")
@@ -33,7 +37,7 @@ def read_content(message: Object, *, drop_mentions: bool) -> Content:
     `drop_mentions`: pieces of a richText that are nothing but a mention stand for the robot and are left out.
     """
     content = _read(text_at(message, "msgtype"), message, drop_mentions)
-    said = Content(_EDGES.sub("", content.text), content.worded)
+    said = Content(content.text.strip(_BLANKS), content.worded)
     quote = _quote(object_at(object_at(message, "text"), "repliedMsg"))
     if not quote or said.text.startswith(_COMMAND):
         return said
@@ -67,7 +71,7 @@ def _read_piece(piece: Object, drop_mentions: bool) -> Content:
     text = text_at(piece, "text") or text_at(piece, "content")
     if not text:
         return marker(_MARKERS.get(text_at(piece, "type") or text_at(piece, "msgType"), ""))
-    return Content("" if drop_mentions and _MENTION.fullmatch(_EDGES.sub("", text)) else text)
+    return Content("" if drop_mentions and _MENTION.fullmatch(text.strip(_BLANKS)) else text)
 
 
 def _quote(replied: Object) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import aiohttp
 
-from channels.message import Answered, Delta, Failed, Routed, Shown
+from channels.message import Answered, Delta, Failed, GatewayClosed, Routed, Shown
 from gateway import logs
 from gateway.app import App
 from gateway.command_line import interruptible
@@ -44,7 +44,11 @@ async def _chat(app: App, workspace: Path, agent: str | None, message: str | Non
                 async for event in await web.ask(user, text, agent=agent):
                     yield event
 
-            return await _converse(ask, message)
+            try:
+                return await _converse(ask, message)
+            except GatewayClosed:
+                print("这句话没能存下；原因见上面的日志", file=sys.stderr)
+                return 1
     except WorkspaceBusy:
         return await _through_gateway(app.live, workspace, user, agent, message)
 

@@ -68,7 +68,10 @@ class Loaded:
 
 
 def load_settings(config_dir: Path, environ: Mapping[str, str]) -> Settings:
-    """Reads `gateway.yaml`, `agents/*.yaml` and `.env` of the folder. Raises ConfigProblems with all of them at once."""
+    """Reads `gateway.yaml`, `agents/*.yaml` and `.env` of the folder. Raises ConfigProblems with all of them at once.
+
+    Where `.env` or the agents' folder cannot be read, that alone: the rest would be taken for wrong for want of it.
+    """
     return load(config_dir, environ).settings
 
 

@@ -49,7 +49,7 @@ def stray_notes(config_dir: Path, asked: Collection[str]) -> tuple[str, ...]:
 def _filled(path: Path, asked: Collection[str]) -> list[str]:
     """The variables asked for that have a value there."""
     try:
-        values = read_dotenv(read_text(path)).values
-    except (OSError, UnicodeDecodeError):
+        values = read_dotenv(read_text(path, errors="replace")).values
+    except OSError:
         return []
     return [name for name, value in values.items() if value and name in asked]

@@ -178,7 +178,7 @@ class _Builder:
         lines: dict[str, int] = {}
         merged: list[MapNode] = []
         for key, value in node.value:
-            at = key.start_mark.line + 1
+            at = self._line(key, path)
             if not isinstance(key, yaml.ScalarNode) or not key.value:
                 self._problem(at, path, "键应为一个名字；请改写")
             elif key.value == "<<":

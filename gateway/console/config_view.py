@@ -11,6 +11,7 @@ from gateway.config.problems import ConfigProblems, Problem, shown
 from gateway.config.secret_values import HIDDEN
 from gateway.config.sections import Settings
 from gateway.config.settings import agent_files
+from gateway.config.text_file import read_bytes
 from gateway.console.redaction import redacted
 from memory.settings import SettingsModel
 
@@ -76,10 +77,10 @@ def _files(live: LiveSettings, running: Sequence[str]) -> list[SourceFile]:
     files = []
     for path in (live.config_dir / "gateway.yaml", *agent_files(live.config_dir)):
         try:
-            raw = path.read_bytes()
+            raw = read_bytes(path, _MOST_BYTES)
         except OSError:
             continue
-        text = raw[:_MOST_BYTES].decode("utf-8-sig", "replace")
+        text = raw.decode("utf-8-sig", "replace")
         own = [problem for problem in live.problems if problem.file == shown(path)]
         at = {line: [each for each in own if each.line == line] for line in {each.line for each in own}}
         files.append(SourceFile(shown(path), redacted(text, secrets), at))

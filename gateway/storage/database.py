@@ -19,6 +19,7 @@ log = logging.getLogger("sanqiao.database")
 T = TypeVar("T")
 _BATCH = 64
 _VERSION = 1
+_BUSY_MS = 10_000
 _MOST_REWRITTEN = 256 << 20
 """Bytes of a file above which it is not written anew: that would keep messages waiting, and be too much for memory."""
 
@@ -35,6 +36,10 @@ class _Job:
 
 class DatabaseUnusable(sqlite3.DatabaseError):
     """What stands in the database's place cannot be used; the message (Chinese) names the file and the remedy."""
+
+
+class DatabaseBroken(DatabaseUnusable):
+    """It is no database, or a damaged one: nothing in it can be relied on."""
 
 
 class Database:
@@ -98,7 +103,13 @@ class Database:
         loop = asyncio.get_running_loop()
         job = _Job(work, loop, loop.create_future(), alone)
         self._jobs.put(job)
-        result: T = await job.future
+        try:
+            result: T = await job.future
+        except sqlite3.DatabaseError as error:
+            explained = self._explained(error)
+            if explained is error:
+                raise
+            raise explained from error
         return result
 
     async def close(self) -> None:
@@ -111,9 +122,9 @@ class Database:
         try:
             connection = self._connect()
         except (sqlite3.Error, OSError) as error:
-            broken = getattr(error, "sqlite_errorcode", None) in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT)
-            told = DatabaseUnusable(f"{self._path} 不是数据库，或已损坏；请从备份恢复，或把它移走再启动（会新建一个）")
-            self._failure = told if broken else error
+            locked = _code(error) == sqlite3.SQLITE_BUSY
+            told = DatabaseUnusable(f"{self._path} 被另一个程序锁住；请关掉它（例如打开着这个文件的数据库工具）再启动")
+            self._failure = told if locked else self._explained(error)
             return
         finally:
             self._started.set()
@@ -130,36 +141,56 @@ class Database:
             with contextlib.suppress(sqlite3.Error):
                 connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
+    def _explained(self, error: sqlite3.Error | OSError) -> sqlite3.Error | OSError:
+        """The error, in the admin's words where the file itself is wrong."""
+        if _code(error) not in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
+            return error
+        told = DatabaseBroken(f"{self._path} 不是数据库，或已损坏；请从备份恢复，或把它移走再启动（会新建一个）")
+        told.__cause__ = error
+        return told
+
     def _note(self, connection: sqlite3.Connection, error: sqlite3.Error | None) -> None:
         """What the last batch says of the file: only one that wrote something shows that writing works again."""
         if error is not None:
             if not self.trouble:
                 log.error("database cannot write path=%s reason=%s", self._path, error)
-            self.trouble = f"{self._path} 无法写入（{error}）；请检查磁盘空间和权限"
+            told = self._explained(error)
+            self.trouble = str(told) if told is not error else f"{self._path} 无法写入（{error}）；请检查磁盘空间和权限"
         elif self.trouble and connection.total_changes > self._changes:
             log.info("database writes again path=%s", self._path)
             self.trouble = ""
         self._changes = connection.total_changes
 
     def _connect(self) -> sqlite3.Connection:
+        if self._path.is_dir():
+            raise DatabaseUnusable(f"{self._path} 是一个目录；请把它移走再启动")
         self._path.touch(mode=0o600)
         connection = sqlite3.connect(self._path, isolation_level=None, cached_statements=256)
+        try:
+            self._prepare(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _prepare(self, connection: sqlite3.Connection) -> None:
+        """Makes it ours. What is of another program or of a newer version is left as it is."""
         connection.row_factory = sqlite3.Row
+        connection.execute(f"PRAGMA busy_timeout={_BUSY_MS}")
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        if version > _VERSION:
+            raise DatabaseUnusable(f"{self._path} 由更新的版本写成（{version}）；请用那个版本运行，或换一个工作目录")
+        if version == 0 and _objects(connection) - _made_by(self._schema):
+            raise DatabaseUnusable(f"{self._path} 是别的程序的数据库；请把它移走再启动，或换一个工作目录")
         for pragma in (
             "journal_mode=WAL",
             f"synchronous={'FULL' if self._durable else 'NORMAL'}",
             "secure_delete=ON",
             "temp_store=MEMORY",
-            "busy_timeout=10000",
         ):
             connection.execute(f"PRAGMA {pragma}")
-        (version,) = connection.execute("PRAGMA user_version").fetchone()
-        if version > _VERSION:
-            connection.close()
-            raise DatabaseUnusable(f"{self._path} 由更新的版本写成（{version}）；请用那个版本运行，或换一个工作目录")
         connection.executescript(self._schema)
         connection.execute(f"PRAGMA user_version = {_VERSION}")
-        return connection
 
     def _next_batch(self) -> tuple[list[_Job], bool]:
         """Waits for one job, then takes all that wait with it."""
@@ -174,6 +205,22 @@ class Database:
             except queue.Empty:
                 return batch, True
         return batch, False
+
+
+def _objects(connection: sqlite3.Connection) -> set[tuple[str, str]]:
+    """Tables and indexes, each with how it was made."""
+    return set(map(tuple, connection.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL")))
+
+
+def _made_by(schema: str) -> set[tuple[str, str]]:
+    with contextlib.closing(sqlite3.connect(":memory:")) as empty:
+        empty.executescript(schema)
+        return _objects(empty)
+
+
+def _code(error: Exception) -> int:
+    """SQLite's code of an error, without what an extended one adds; 0 for any other."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF
 
 
 def _run_batch(connection: sqlite3.Connection, batch: list[_Job]) -> sqlite3.Error | None:

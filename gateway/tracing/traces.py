@@ -16,7 +16,7 @@ from typing import TypeVar
 from channels.message import InboundMessage
 from gateway.config.sections import TraceSettings
 from gateway.logs import log_failure
-from gateway.storage.database import Database
+from gateway.storage.database import Database, DatabaseBroken, DatabaseUnusable
 from gateway.tracing import frames, store
 from gateway.tracing.frames import Asked, Frame
 from gateway.tracing.store import Gathered
@@ -150,6 +150,8 @@ class Traces:
         """Opens the file, or begins a new one where it cannot be read; without any the gateway goes on all the same."""
         try:
             self._database = await asyncio.to_thread(self._opened)
+        except DatabaseUnusable as error:
+            log.error("no traces reason=%s", error)
         except (sqlite3.Error, OSError) as error:
             log.error("no traces path=%s error=%s remedy=请检查磁盘和权限，然后重启", self._path, error)
 
@@ -158,10 +160,10 @@ class Traces:
             database = Database(self._path, store.SCHEMA, durable=False)
             try:
                 database.open()
-            except sqlite3.DatabaseError as error:
-                if last or isinstance(error, sqlite3.OperationalError):
+            except DatabaseBroken as error:
+                if last:
                     raise
-                log.error("traces begun anew path=%s error=%s", self._path, error)
+                log.error("traces begun anew path=%s error=%s", self._path, error.__cause__)
                 for suffix in ("", "-wal", "-shm"):
                     self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
             else:

@@ -116,3 +116,7 @@ def test_what_overtakes() -> None:
     assert all(Command(name).overtakes for name in overtaking)
     assert not Command("new").overtakes
     assert not Command("agent").overtakes
+
+
+def test_signs_newer_than_the_tables_are_no_blanks() -> None:
+    assert said("/new \U0001fae9") == "\U0001fae9"

@@ -303,12 +303,33 @@ async def test_what_no_window_shows_is_told_with_its_line(memory: Memory, tmp_pa
     path.write_bytes(whole[:at] + b"- : [{ broken\n" + whole[at:] + b"- user: [\n")
     lines = (whole[:at].count(b"\n") + 1, whole.count(b"\n") + 2)
     assert await passed_over(memory) == Overlooked(lines=lines)
+    path.write_bytes(whole[:at] + b"  left: [ over\n" + whole[at:])  # behind an item that can be read
+    assert await passed_over(memory) == Overlooked(lines=(whole[:at].count(b"\n") + 1,))
     path.write_bytes(whole + whole)
     assert await passed_over(memory) == Overlooked(repeats=4)
     path.write_bytes(whole.decode().encode("utf-16"))
     assert (await passed_over(memory)).lines == (1,)
     path.write_bytes(whole + b"- user: |-\n    half of")  # what an interrupted write left
     assert await passed_over(memory) == Overlooked(lines=(whole.count(b"\n") + 1,))
+
+
+async def test_only_what_a_window_may_show_is_told(memory: Memory, tmp_path: Path) -> None:
+    path, whole, broken = path_in(tmp_path), ours("一", "二", "三", "四"), b"- : [{ broken\n"
+    reset = write_item(Turn(role=Role.RESET, text="new", id="r", at=AT, n=4, epoch=4))
+    path.write_bytes(broken + whole + reset)
+    assert await passed_over(memory) == Overlooked()
+    path.write_bytes(broken + whole + reset + broken)
+    assert len((await passed_over(memory)).lines) == 1
+    few = SETTINGS.model_copy(update={"max_messages": 3})
+    path.write_bytes(broken + ours(*"一二三四五六七八"))
+    window = await memory.window(ONE, few, question=None, room=8000)
+    assert await memory.overlooked(ONE, window) == Overlooked()
+
+
+async def test_more_damage_than_any_reader_passes_is_told(memory: Memory, tmp_path: Path) -> None:
+    whole = ours("一", "二")
+    path_in(tmp_path).write_bytes(whole + b"?" * (3 << 20))
+    assert len((await passed_over(memory)).lines) == 1
 
 
 async def test_no_more_of_a_file_is_looked_through_than_its_window_reads(
@@ -337,18 +358,13 @@ async def test_no_more_of_a_file_is_looked_through_than_its_window_reads(
     data=st.data(),
 )
 def test_all_of_a_damaged_file_is_read_or_told(texts: list[str], damage: bytes, data: st.DataObject) -> None:
-    """What was lost to a reader has a line; where no line is told, all turns are there."""
+    """Read from the other end, the same is lost."""
     whole = ours(*texts)
     place = data.draw(st.integers(0, len(whole)))
     raw = whole[:place] + damage + whole[place + data.draw(st.integers(0, 20)) :]
     with tempfile.TemporaryFile() as file:
         file.write(raw)
         file.flush()
-        found = overlooked(file.fileno(), len(texts))
-    ids = {piece.turn.id for piece in pieces_forwards(raw) if piece.turn is not None}
-    gone = {f"m{n}" for n in range(len(texts))} - ids
-    if not found.lines and not found.repeats:
-        # what became another item, or a remark, is none that is lost to a reader: at most the ends of two
-        assert len(gone) <= 2
-    assert all(1 <= line <= raw.count(b"\n") + 1 for line in found.lines)
-    assert list(found.lines) == sorted(found.lines)
+        found = overlooked(file.fileno(), len(raw))
+    lost = [piece.offset if piece.turn is None else piece.end for piece in pieces_forwards(raw) if piece.loses]
+    assert found.lines == tuple(raw.count(b"\n", 0, offset) + 1 for offset in lost)

@@ -2,6 +2,7 @@
 
 import asyncio
 import sqlite3
+import time
 from datetime import datetime
 from pathlib import Path
 from zoneinfo import ZoneInfo
@@ -92,6 +93,24 @@ async def test_who_writes_too_fast_can_still_stop_and_be_forgotten(
             await gateway.feishu_event(text)
         await until(lambda: len(shown(feishu)) > before)
         assert len(shown(feishu)) == before + 1
+
+
+async def test_what_is_refused_costs_nearly_nothing(tmp_path: Path, model: ModelServer, feishu: FakeFeishu) -> None:
+    """However it looks: who writes too fast must not keep the others waiting."""
+    gateway = Inside(tmp_path, model, {"limits": {"messages-per-minute": 1}}, feishu=feishu)
+    async with gateway:
+        assert await gateway.feishu_says("一条") == "答复：一条"
+        took = time.process_time()
+        for _ in range(5):
+            await gateway.feishu_event("." * 16_000 + "x")
+            await gateway.feishu_event("(" + " " * 16_000 + ")")
+        took = time.process_time() - took
+        plain = time.process_time()
+        for _ in range(5):
+            await gateway.feishu_event("字" * 5_300)
+            await gateway.feishu_event("字" * 5_300)
+        plain = time.process_time() - plain
+        assert took < 5 * plain + 0.5
 
 
 async def test_a_clock_set_back_locks_nobody_out(tmp_path: Path, model: ModelServer) -> None:

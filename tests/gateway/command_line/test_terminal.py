@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 import aiohttp
@@ -201,6 +202,23 @@ def test_a_terminal_without_chinese_gets_question_marks_and_no_traceback(tmp_pat
     assert b"Traceback" not in done.stderr
 
 
+def test_a_damaged_database_is_told_without_a_traceback(tmp_path: Path) -> None:
+    workspace = tmp_path / "w"
+    words = [sys.executable, "-m", "gateway", "--config", str(shipped_config()), "--workspace", str(workspace)]
+    ask = partial(subprocess.run, [*words, "chat", "--message", "在吗"], cwd=ROOT, capture_output=True, timeout=100)
+    for _ in range(2):
+        assert ask(check=False).returncode == 0
+    database = workspace / "gateway.db"
+    raw = database.read_bytes()
+    database.write_bytes(raw[:4096] + b"\xa5" * (len(raw) - 4096))
+    done = ask(check=False)
+    told = done.stderr.decode()
+    assert done.returncode == 1
+    assert "Traceback" not in told
+    assert f"{database} 不是数据库，或已损坏；请从备份恢复" in told
+    assert told.splitlines()[-1] == "这句话没能存下；原因见上面的日志"
+
+
 @pytest.mark.parametrize("after", [None, 0.0, 0.05, 0.1, 0.2, 0.4])
 def test_ctrl_c_ends_a_chat_at_once_and_quietly(tmp_path: Path, after: float | None) -> None:
     """At its prompt, and so many seconds after our modules have begun to be imported."""
@@ -227,6 +245,18 @@ def test_ctrl_c_ends_a_chat_at_once_and_quietly(tmp_path: Path, after: float | N
             os.close(ours)
     assert b"Traceback" not in said, said.decode(errors="replace")
     assert b"gateway.yaml" not in said, "no problem is made up"
+
+
+def test_ctrl_c_stays_ignored_where_it_was(tmp_path: Path) -> None:
+    """As a shell without job control starts what is to run in the background."""
+    code = (
+        "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+        "import sys; from gateway.__main__ import main; code = main()\n"
+        "sys.exit(code or signal.getsignal(signal.SIGINT) is not signal.SIG_IGN)"
+    )
+    places = ["--config", str(shipped_config()), "--workspace", str(tmp_path / "w")]
+    done = subprocess.run([sys.executable, "-c", code, "conversations", *places], cwd=ROOT, timeout=100, check=False)
+    assert done.returncode == 0
 
 
 def until_loaded(pid: int, library: str) -> None:

@@ -1,10 +1,12 @@
 """The config from outside: files in; settings, or every problem with its line, out."""
 
+import contextlib
 import errno
 import io
 import os
 import re
 import shutil
+import socket
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -653,6 +655,39 @@ def test_what_may_not_be_read_is_all_that_is_told(write: Write, name: str, monke
     assert the_problem(folder) == f"{name}:1: 无法读取（Permission denied）；请检查权限"
 
 
+@pytest.mark.parametrize("name", ["gateway.yaml", "../.env", "agents/other.yaml"])
+def test_a_folder_in_the_place_of_a_file_is_left_closed(write: Write, name: str) -> None:
+    folder = write(general_agent=AGENT)
+    (folder / name).unlink(missing_ok=True)
+    (folder / name).mkdir()
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(10):
+        with contextlib.suppress(ConfigProblems):
+            load_settings(folder, {})
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_socket_in_the_place_of_a_file_is_told(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = write(general_agent=AGENT)
+    monkeypatch.chdir(folder)  # a socket's path must be short
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(".env")
+        assert the_problem(folder).endswith(".env:1: 不是普通的文件；请移走")
+
+
+def test_a_null_device_is_an_empty_file(write: Write) -> None:
+    folder = write()
+    without = load_settings(folder, {})
+    (folder / ".env").symlink_to(os.devnull)
+    assert load_settings(folder, {}) == without
+
+
+def test_a_dotenv_of_another_name_is_noticed_in_any_encoding(write: Write) -> None:
+    folder = write("models: {main: {base-url: 'http://x/v1', api-key: '${OPENAI_API_KEY:-}', model: m}}")
+    (folder / "env.txt").write_bytes("# 中文\nOPENAI_API_KEY=k\n".encode("gbk"))
+    assert any("env.txt 里有 OPENAI_API_KEY，但这个文件不会读" in note for note in load_settings(folder, {}).notes)
+
+
 def test_a_file_in_the_place_of_the_agents_folder(write: Write) -> None:
     folder = write()
     shutil.rmtree(folder / "agents")
@@ -667,11 +702,13 @@ def test_a_file_in_the_place_of_the_agents_folder(write: Write) -> None:
         ("admins: [!secret u1]", "admins[0]", "!secret"),
         ("server: !vault {port: 9000}", "server", "!vault"),
         ("timezone: !!binary QQ==", "timezone", "!!binary"),
+        ("!secret admins: [u1]", "", "!secret"),
     ],
 )
 def test_tags_are_not_passed_over_in_silence(write: Write, written: str, key: str, tag: str) -> None:
     told = [each for each in problems(write(written)) if "标签" in each]
-    assert told == [f"gateway.yaml:1: {key}: 不支持 YAML 标签 {tag}；请删去"]
+    at = f"{key}: " if key else ""
+    assert told == [f"gateway.yaml:1: {at}不支持 YAML 标签 {tag}；请删去"]
 
 
 def test_tags_that_say_nothing_new(write: Write) -> None:

@@ -6,6 +6,7 @@ import hashlib
 import html.parser
 import itertools
 import json
+import os
 import re
 import sqlite3
 from collections.abc import AsyncIterator, Mapping
@@ -23,7 +24,7 @@ from agents.model import ChatMessage
 from gateway.config.live_settings import LiveSettings
 from gateway.config.problems import Problem
 from gateway.config.settings import load_settings
-from gateway.console.config_view import SourceFile, config_state
+from gateway.console.config_view import SourceFile, config_files, config_state
 from gateway.console.figures import milliseconds, size, span, when
 from gateway.console.inspector import as_config, change, request_shares, what_if
 from gateway.console.overview import agents_failing_first, overview, tallies
@@ -489,6 +490,22 @@ async def test_the_config_against_what_runs(tmp_path: Path) -> None:
     state = await config_state(live)
     assert [problem.line for problem in state.problems] == [1]
     assert not state.same
+
+
+async def test_a_pipe_in_the_place_of_a_file_keeps_no_page_waiting(tmp_path: Path) -> None:
+    (tmp_path / "agents").mkdir()
+    (tmp_path / "agents" / "general-agent.yaml").write_text("prompt: 你好\n", "utf-8")
+    file = tmp_path / "gateway.yaml"
+    file.write_text("server: {port: 9}\n", "utf-8")
+    live = LiveSettings(tmp_path, {}, await asyncio.to_thread(load_settings, tmp_path, {}))
+    os.mkfifo(tmp_path / "agents" / "other.yaml")
+    file.unlink()
+    os.mkfifo(file)
+    async with asyncio.timeout(60):
+        shown = await config_files(live)
+        state = await config_state(live)
+    assert [Path(each.name).name for each in shown] == ["general-agent.yaml"]
+    assert len(state.problems) == 2
 
 
 # ---------------------------------------------------------------- figures

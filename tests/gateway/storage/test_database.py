@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.storage.database import Database, DatabaseUnusable
+from gateway.storage import database as module
+from gateway.storage.database import Database, DatabaseBroken, DatabaseUnusable
 
 SCHEMA = "CREATE TABLE IF NOT EXISTS t (v INTEGER UNIQUE)"
 
@@ -64,6 +65,54 @@ def test_a_file_that_is_no_database_is_told(tmp_path: Path) -> None:
     (tmp_path / "x.db").write_bytes(b"this is not a database, but long enough to be looked at" * 100)
     with pytest.raises(DatabaseUnusable, match=r"x\.db 不是数据库，或已损坏；请从备份恢复，或把它移走再启动"):
         Database(tmp_path / "x.db", SCHEMA).open()
+
+
+async def test_damage_that_shows_later_is_told_as_well(tmp_path: Path) -> None:
+    path = tmp_path / "x.db"
+    database = Database(path, SCHEMA)
+    await asyncio.to_thread(database.open)
+    for n in range(2000):
+        await database.run(insert(n))
+    await database.close()
+    raw = path.read_bytes()
+    path.write_bytes(raw[:4096] + b"\xa5" * (len(raw) - 4096))
+    database = Database(path, SCHEMA)
+    await asyncio.to_thread(database.open)
+    with pytest.raises(DatabaseBroken, match=r"x\.db 不是数据库，或已损坏；请从备份恢复"):
+        await database.run(insert(-1))
+    assert "请从备份恢复" in database.trouble
+    await database.close()
+
+
+@pytest.mark.parametrize("table", ["CREATE TABLE other (x)", "CREATE TABLE t (x)"])
+def test_a_database_of_another_program_is_left_as_it_is(tmp_path: Path, table: str) -> None:
+    path = tmp_path / "x.db"
+    with contextlib.closing(sqlite3.connect(path)) as other:
+        other.execute(table)
+    raw = path.read_bytes()
+    with pytest.raises(DatabaseUnusable, match=r"x\.db 是别的程序的数据库；请把它移走再启动"):
+        Database(path, SCHEMA).open()
+    assert path.read_bytes() == raw
+
+
+async def test_a_database_that_was_just_being_made_is_ours(tmp_path: Path) -> None:
+    with contextlib.closing(sqlite3.connect(tmp_path / "x.db")) as cut:
+        cut.execute(SCHEMA)  # the version would have come next
+    database = Database(tmp_path / "x.db", SCHEMA)
+    await asyncio.to_thread(database.open)
+    await database.run(insert(1))
+    await database.close()
+
+
+def test_a_folder_and_a_lock_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_BUSY_MS", 10)
+    (tmp_path / "y.db").mkdir()
+    with pytest.raises(DatabaseUnusable, match=r"y\.db 是一个目录；请把它移走再启动"):
+        Database(tmp_path / "y.db", SCHEMA).open()
+    with contextlib.closing(sqlite3.connect(tmp_path / "x.db")) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(DatabaseUnusable, match=r"x\.db 被另一个程序锁住；请关掉它"):
+            Database(tmp_path / "x.db", SCHEMA).open()
 
 
 async def test_what_was_deleted_is_in_no_byte(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Traces: gathered, written in batches, bounded, asked for, forgotten; whatever the disk does, nothing is raised."""
 
 import asyncio
+import contextlib
 import shutil
 import sqlite3
 from collections.abc import AsyncIterator, Callable
@@ -327,6 +328,28 @@ async def test_without_a_file_nothing_is_kept_and_nothing_fails(
     assert await bench.found() == []
     with pytest.raises(sqlite3.Error, match="没有删除"):
         await bench.traces.forget(message().user)
+    await bench.traces.close()
+
+
+async def test_a_file_of_a_newer_version_is_kept_and_a_broken_one_is_not(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench = Bench(tmp_path)
+    with contextlib.closing(sqlite3.connect(bench.file)) as newer:
+        newer.execute("CREATE TABLE new (x)")
+        newer.execute("PRAGMA user_version = 9")
+    raw = bench.file.read_bytes()
+    await bench.traces.open()
+    assert "由更新的版本写成（9）；请用那个版本运行" in caplog.text
+    assert "begun anew" not in caplog.text
+    assert bench.file.read_bytes() == raw
+    bench.file.write_bytes(b"no database " * 1000)
+    caplog.clear()
+    await bench.again()
+    assert "traces begun anew" in caplog.text
+    assert "请从备份恢复" not in caplog.text, "it is gone already"
+    bench.traces.note(message(), Kind.RECEIVED)
+    assert await bench.found() == ["om_1"]
     await bench.traces.close()
 
 
