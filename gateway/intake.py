@@ -27,8 +27,9 @@ log = logging.getLogger("sanqiao.intake")
 MOST_AT_ONCE = 2000
 """Messages that may be under way into the inbox; platforms deliver what is above it later, as if the gateway were closed."""
 _MANY, _PATIENCE = 64, 1.0
-_URGENT_PER_MINUTE = 3
 """How many messages may be under way into the inbox while answers are begun; seconds an answer waits for that."""
+_URGENT_PER_MINUTE = 3
+"""Of who writes too fast."""
 
 Spawn = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
 

@@ -3,7 +3,6 @@
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
 
 from memory.conversation import Role, Turn
 from memory.tail import BLOCK, MAX_BYTES, MAX_ITEMS, Chunks, Piece, pieces, read_range, sound_size, without_repeats
@@ -35,16 +34,17 @@ def overlooked(fd: int, turns: int) -> Overlooked:
             found.append(piece)
             if piece.turn is not None:
                 yield piece.turn
-                if piece.turn.role is Role.RESET:
-                    return
 
-    given = list(islice(without_repeats(reading()), turns + 1))
-    if len(given) > turns:  # and then some were read ahead
-        del found[next(at for at, piece in enumerate(found, 1) if piece.turn is given[-1]) :]
+    given = 0
+    for turn in without_repeats(reading()):
+        given += 1
+        if given > turns or turn.role is Role.RESET:  # some were read ahead; items of the same bytes are the same turn
+            del found[max(at for at, piece in enumerate(found, 1) if piece.turn is turn) :]
+            break
     damaged = sorted(piece.offset if piece.turn is None else piece.end for piece in found if piece.loses)
     if chunks.capped and not found:  # so much that no reader comes to its beginning
         damaged = [sound - MAX_BYTES]
-    return Overlooked(_lines(fd, damaged), sum(piece.turn is not None for piece in found) - len(given))
+    return Overlooked(_lines(fd, damaged), sum(piece.turn is not None for piece in found) - given)
 
 
 def _lines(fd: int, offsets: list[int]) -> tuple[int, ...]:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 from memory.pace import Pace
 
@@ -20,6 +20,7 @@ T = TypeVar("T")
 _BATCH = 64
 _VERSION = 1
 _BUSY_MS = 10_000
+_BROKEN = (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT)
 _MOST_REWRITTEN = 256 << 20
 """Bytes of a file above which it is not written anew: that would keep messages waiting, and be too much for memory."""
 
@@ -143,7 +144,7 @@ class Database:
 
     def _explained(self, error: sqlite3.Error | OSError) -> sqlite3.Error | OSError:
         """The error, in the admin's words where the file itself is wrong."""
-        if _code(error) not in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
+        if _code(error) not in _BROKEN:
             return error
         told = DatabaseBroken(f"{self._path} 不是数据库，或已损坏；请从备份恢复，或把它移走再启动（会新建一个）")
         told.__cause__ = error
@@ -180,7 +181,7 @@ class Database:
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         if version > _VERSION:
             raise DatabaseUnusable(f"{self._path} 由更新的版本写成（{version}）；请用那个版本运行，或换一个工作目录")
-        if version == 0 and _objects(connection) - _made_by(self._schema):
+        if version < _VERSION and _objects(connection) - _made_by(self._schema):
             raise DatabaseUnusable(f"{self._path} 是别的程序的数据库；请把它移走再启动，或换一个工作目录")
         for pragma in (
             "journal_mode=WAL",
@@ -208,8 +209,9 @@ class Database:
 
 
 def _objects(connection: sqlite3.Connection) -> set[tuple[str, str]]:
-    """Tables and indexes, each with how it was made."""
-    return set(map(tuple, connection.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL")))
+    """Tables and indexes, each with how it was made; without those of SQLite itself."""
+    made = "SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL AND name NOT GLOB 'sqlite_*'"
+    return set(map(tuple, connection.execute(made)))
 
 
 def _made_by(schema: str) -> set[tuple[str, str]]:
@@ -218,7 +220,12 @@ def _made_by(schema: str) -> set[tuple[str, str]]:
         return _objects(empty)
 
 
-def _code(error: Exception) -> int:
+def _is_of_file(error: BaseException | None) -> TypeGuard[sqlite3.DatabaseError]:
+    """Whether an error of one job tells of the file, and not of what the job asked for."""
+    return isinstance(error, sqlite3.OperationalError) or (error is not None and _code(error) in _BROKEN)
+
+
+def _code(error: BaseException) -> int:
     """SQLite's code of an error, without what an extended one adds; 0 for any other."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF
 
@@ -236,7 +243,7 @@ def _run_batch(connection: sqlite3.Connection, batch: list[_Job]) -> sqlite3.Err
             job.error = job.error or error
         failure = error
     # A full disk may show at one job's statement already, and that job's savepoint is all that is undone.
-    failure = failure or next((job.error for job in batch if isinstance(job.error, sqlite3.OperationalError)), None)
+    failure = failure or next((job.error for job in batch if _is_of_file(job.error)), None)
     _hand_over(batch)
     return failure
 

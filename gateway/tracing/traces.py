@@ -287,7 +287,7 @@ class Traces:
         self._count = sum(len(each.steps) for each in self._gathered.values())
         if self._database is None:
             if await asyncio.to_thread(self._path.exists):
-                raise sqlite3.OperationalError(f"{self._path} 打不开，其中的轨迹没有删除；可以在停止网关后删去这个文件")
+                raise sqlite3.OperationalError(f"{self._path} 打不开，其中的轨迹没有删除；请停止网关，把这个文件移走")
             return 0
         gone = await self._database.run(work)
         await self._database.empty_log()

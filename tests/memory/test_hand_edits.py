@@ -326,6 +326,29 @@ async def test_only_what_a_window_may_show_is_told(memory: Memory, tmp_path: Pat
     assert await memory.overlooked(ONE, window) == Overlooked()
 
 
+async def test_repeats_and_damage_between_them_are_told_as_the_window_passes_them(
+    memory: Memory, tmp_path: Path
+) -> None:
+    """Items of the same bytes are one turn in memory, and a reset may be repeated too."""
+    few, broken = SETTINGS.model_copy(update={"max_messages": 3}), b"- : [{ broken\n"
+    eight = ours(*"一二三四五六七八")
+    third = write_item(Turn(role=Role.USER, text="三", id="m2", at=AT, n=2, epoch=0))
+
+    async def passed(raw: bytes, settings: WindowSettings = few) -> tuple[int, int]:
+        path_in(tmp_path).write_bytes(raw)
+        found = await memory.overlooked(ONE, await memory.window(ONE, settings, question=None, room=8000))
+        return len(found.lines), found.repeats
+
+    assert third in eight
+    assert await passed(eight + third) == (0, 1)
+    assert await passed(eight + eight) == (0, 8)
+    assert await passed(eight + broken + eight) == (1, 8)
+    a, b = ours("甲"), write_item(Turn(role=Role.USER, text="乙", id="b", at=AT, n=2, epoch=2))
+    reset = write_item(Turn(role=Role.RESET, text="new", id="r", at=AT, n=1, epoch=1))
+    assert await passed(a + reset + broken + b + a + reset + b, SETTINGS) == (1, 3)
+    assert await passed(a + reset + b + broken + reset, SETTINGS) == (1, 1)
+
+
 async def test_more_damage_than_any_reader_passes_is_told(memory: Memory, tmp_path: Path) -> None:
     whole = ours("一", "二")
     path_in(tmp_path).write_bytes(whole + b"?" * (3 << 20))

@@ -151,8 +151,9 @@ async def test_a_broken_profile_is_logged_once_a_turn(
             return [each.levelno for each in caplog.records if "profile left out" in each.getMessage()]
 
         await gateway.chat("u1", "再说说看")
-        await until(lambda: len(told()) == 2, what="the summary's room is made")
-        assert told() == [logging.ERROR, logging.DEBUG]
+        await until(lambda: {logging.ERROR, logging.DEBUG} <= set(told()), what="a summary's room is made")
+    # By now the summary behind the second answer is made as well; that behind the first may have met the file too.
+    assert told().count(logging.ERROR) == 1
 
 
 async def test_what_was_said_elsewhere_is_recalled_on_demand_only(tmp_path: Path, model: ModelServer) -> None:

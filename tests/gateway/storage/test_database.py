@@ -11,6 +11,7 @@ import pytest
 
 from gateway.storage import database as module
 from gateway.storage.database import Database, DatabaseBroken, DatabaseUnusable
+from tests.waiting import until
 
 SCHEMA = "CREATE TABLE IF NOT EXISTS t (v INTEGER UNIQUE)"
 
@@ -80,8 +81,37 @@ async def test_damage_that_shows_later_is_told_as_well(tmp_path: Path) -> None:
     await asyncio.to_thread(database.open)
     with pytest.raises(DatabaseBroken, match=r"x\.db 不是数据库，或已损坏；请从备份恢复"):
         await database.run(insert(-1))
-    assert "请从备份恢复" in database.trouble
+    await until(lambda: "请从备份恢复" in database.trouble)
     await database.close()
+
+
+async def test_damage_that_only_a_look_meets_is_a_trouble(tmp_path: Path) -> None:
+    database = Database(tmp_path / "x.db", SCHEMA)
+    await asyncio.to_thread(database.open)
+
+    def look(db: sqlite3.Connection) -> None:
+        error = sqlite3.DatabaseError("malformed")
+        error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+        raise error
+
+    with pytest.raises(DatabaseBroken):
+        await database.run(look)
+    await until(lambda: "请从备份恢复" in database.trouble)
+    await database.close()
+
+
+async def test_a_copy_without_its_version_is_ours(tmp_path: Path) -> None:
+    """As a dump is that was read back, also where somebody had the tables analysed."""
+    for name in ("x.db", "y.db"):
+        database = Database(tmp_path / name, SCHEMA)
+        await asyncio.to_thread(database.open)
+        await database.run(lambda db: db.execute("INSERT OR IGNORE INTO t VALUES (1)") and None)
+        await database.close()
+        with contextlib.closing(sqlite3.connect(tmp_path / "x.db")) as other:
+            other.execute("ANALYZE")
+            other.execute("PRAGMA user_version = 0")
+            (tmp_path / "y.db").unlink(missing_ok=True)
+            (tmp_path / "y.db").write_bytes((tmp_path / "x.db").read_bytes())
 
 
 @pytest.mark.parametrize("table", ["CREATE TABLE other (x)", "CREATE TABLE t (x)"])
