@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.config.live_settings import LiveSettings
+from gateway.config.live_settings import LiveSettings, changed_keys
 from tests.platforms.feishu_server import FakeFeishu
 from tests.platforms.model_server import ModelServer
 from tests.scenarios.gateway import Gateway, Inside, asked
@@ -20,7 +20,13 @@ async def taken_over(gateway: Inside) -> AsyncIterator[None]:
     before, snapshots = gateway.app.live.current, gateway.app._snapshots
     yield
     await until(lambda: gateway.app.live.current is not before, what="take-over")
+    await until_told(lambda: _as_written(gateway.app.live), answer=True)  # of all files, each of which may come alone
     await until(lambda: snapshots.now().settings is gateway.app.live.current, what="models of the new settings")
+
+
+async def _as_written(live: LiveSettings) -> bool:
+    written, waiting = await live.look()
+    return set(changed_keys(live.current, written)) <= set(waiting)
 
 
 async def problems(gateway: Gateway) -> list[str]:
