@@ -105,7 +105,10 @@ def sent_text(text: str) -> str:
 
 
 def sent_arguments(written: str) -> str:
-    """The arguments of a past call, as the model's server gets them; what was no JSON object goes as an empty one, since strict templates parse it."""
+    """The arguments of a past call as the model's server gets them.
+
+    What was no JSON object goes as an empty one, since strict templates parse it.
+    """
     try:
         sound = isinstance(json.loads(written), dict)
     except (ValueError, RecursionError):

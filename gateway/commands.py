@@ -85,7 +85,10 @@ def bare(text: str) -> str:
 
 
 def parse(text: str) -> Command | None:
-    """The command a text is, or None, in time linear in its length. ``/new``, ``／NEW``, ``/ new``, ``新对话。``, ``切换 简历`` are commands."""
+    """The command a text is, or None; in time linear in its length.
+
+    ``/new``, ``／NEW``, ``/ new``, ``新对话。``, ``切换 简历`` are commands.
+    """
     text = bare(text)
     found = _parsed(text)
     if found is None or found.name == "unknown":  # as people end sentences, and as some keyboards put a blank
